@@ -60,7 +60,7 @@ enum Kind {
     Other(Arc<dyn OtherClock>),
     /// Shows what a test says at each reading, and has no alarms.
     #[cfg(test)]
-    Read(fn() -> Nanos),
+    Read(fn() -> Nanos, Option<fn() -> Nanos>),
 }
 
 impl Clock {
@@ -188,7 +188,7 @@ impl Clock {
             Kind::System(system, _) | Kind::Coarse(system, _) => system.now(),
             Kind::Other(other) => other.now(),
             #[cfg(test)]
-            Kind::Read(read) => read(),
+            Kind::Read(read, _) => read(),
         }
     }
 
@@ -205,13 +205,20 @@ impl Clock {
     fn other_coarse_now(&self) -> Nanos {
         match &self.0 {
             Kind::Coarse(system, _) => system.coarse_now(),
+            #[cfg(test)]
+            Kind::Read(_, Some(coarse)) => coarse(),
             _ => self.other_now(),
         }
     }
 
     #[inline]
     pub(crate) fn is_coarse(&self) -> bool {
-        matches!(&self.0, Kind::Coarse(..))
+        match &self.0 {
+            Kind::Coarse(..) => true,
+            #[cfg(test)]
+            Kind::Read(_, coarse) => coarse.is_some(),
+            _ => false,
+        }
     }
 
     /// How long after the Unix epoch this clock showed zero, by the system's calendar as it is now. For
@@ -252,13 +259,14 @@ impl Clock {
             }
             Kind::Other(other) => Alarm::Other(other.alarm(line)),
             #[cfg(test)]
-            Kind::Read(_) => Alarm::Never,
+            Kind::Read(..) => Alarm::Never,
         }
     }
 
+    /// A clock for tests. `coarse`: it is also read coarsely, by this function.
     #[cfg(test)]
-    pub(crate) fn read_by(read: fn() -> Nanos) -> Self {
-        Self(Kind::Read(read))
+    pub(crate) fn read_by(read: fn() -> Nanos, coarse: Option<fn() -> Nanos>) -> Self {
+        Self(Kind::Read(read, coarse))
     }
 
     /// Wakes the callers whose waits ended together with a polled caller's.
@@ -268,7 +276,7 @@ impl Clock {
             Kind::System(system, _) | Kind::Coarse(system, _) => system.thread.wake_others(),
             Kind::Other(other) => other.wake_others(),
             #[cfg(test)]
-            Kind::Read(_) => {}
+            Kind::Read(..) => {}
         }
     }
 
@@ -315,7 +323,7 @@ impl fmt::Debug for Clock {
             }
             Kind::Other(other) => other.fmt(f),
             #[cfg(test)]
-            Kind::Read(_) => f.write_str("Clock::read_by(..)"),
+            Kind::Read(..) => f.write_str("Clock::read_by(..)"),
         }
     }
 }
@@ -426,7 +434,9 @@ mod tests {
     fn only_the_systems_time_goes_on_whatever_a_test_does() {
         let is_real = |clock: Clock| clock.is_real();
         assert!(is_real(Clock::system()) && is_real(Clock::coarse()));
-        assert!(!is_real(ManualClock::new().into()) && !is_real(Clock::read_by(|| Nanos::ZERO)));
+        assert!(
+            !is_real(ManualClock::new().into()) && !is_real(Clock::read_by(|| Nanos::ZERO, None))
+        );
     }
 
     #[test]

@@ -405,6 +405,9 @@ fn a_refused_call_is_granted_after_its_retry_time() {
     let policy = SmoothBursty::new(Rate::per_second(100_000.0));
     let limiter = RateLimiter::builder(policy).clock(&clock).build_cached(1, 64);
     assert!(limiter.held_at_most() > 5, "threads hold permits");
+    let small = TokenBucket::new(Rate::per_second(100_000.0), 10);
+    let small = RateLimiter::builder(small).clock(&clock).build_cached(1, 64);
+    assert_eq!(small.held_at_most(), 5, "half of the burst");
     // Nothing is stored: it is granted on credit, as by the limiter itself.
     limiter.try_acquire(5).expect("ready");
     let error = limiter.try_acquire(5).expect_err("owed");

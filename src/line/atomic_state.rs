@@ -637,6 +637,12 @@ mod tests {
         let mut twins = Twins::new(schedule, 0, latest);
         assert_eq!(twins.word.attempt(latest, 1 << 62), Attempt::Undecided);
         assert!(matches!(twins.ask(latest, (1 << 62) - 1), Ok(Attempt::Granted(_))));
+        // A position before the origin of the clock leaves that much less room.
+        let mut early = Twins::new(schedule, -(3 << 60), Nanos::ZERO);
+        let end = schedule.time_of((1 << 60) - 1);
+        let before = Nanos::new(end.get() - 1);
+        assert!(matches!(early.ask(before, 1), Ok(Attempt::Granted(_))));
+        assert!(matches!(early.ask(end, 1), Ok(Attempt::Undecided)));
         // The same of a day each.
         let slow = Schedule::new(Rate::every(Duration::from_secs(86_400)), Duration::ZERO);
         let mut days = Twins::new(slow, 0, Nanos::ZERO);

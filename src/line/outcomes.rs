@@ -23,11 +23,11 @@ impl<R> Outcomes<R> {
         Self { first: None, others: HashMap::new() }
     }
 
-    /// Sets or replaces the outcome of a caller.
+    /// Sets or replaces the outcome of a caller. No outcome is taken in between.
     pub(super) fn set(&mut self, id: WaiterId, outcome: Outcome<R>) {
         match &mut self.first {
             Some((first, old)) if *first == id => *old = outcome,
-            None if !self.others.contains_key(&id) => self.first = Some((id, outcome)),
+            None => self.first = Some((id, outcome)),
             _ => drop(self.others.insert(id, outcome)),
         }
     }

@@ -42,7 +42,20 @@ fn read() -> Nanos {
 /// As a limiter by a clock that shows `now`.
 pub(super) fn line<P: Policy>(policy: P, now: Nanos) -> Arc<Line<P>> {
     stand_at(now);
-    Line::new(policy, Clock::read_by(read), LazyObserver::new(Reports::default()), Bounds::NONE)
+    line_by(policy, Clock::read_by(read, None))
+}
+
+/// A tick of the coarse clock of [`coarse_line`].
+pub(super) const TICK: Duration = Duration::from_millis(100);
+
+/// By a clock that is also read coarsely.
+pub(super) fn coarse_line<P: Policy>(policy: P, now: Nanos) -> Arc<Line<P>> {
+    stand_at(now);
+    line_by(policy, Clock::read_by(read, Some(|| read().saturating_sub(TICK))))
+}
+
+fn line_by<P: Policy>(policy: P, clock: Clock) -> Arc<Line<P>> {
+    Line::new(policy, clock, LazyObserver::new(Reports::default()), Bounds::NONE)
 }
 
 /// Asks at a time as all methods of a limiter do: at once, and if that decides nothing, by the queue.

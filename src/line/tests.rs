@@ -41,6 +41,27 @@ fn waiting_after<P: Policy<Cost = u32>>(line: &Line<P>, time: Duration) -> usize
     line.look(|inner, _| inner.queue_len())
 }
 
+#[test]
+fn a_call_that_is_not_ready_by_the_coarse_time_is_asked_for_by_the_exact_one() {
+    let policy = SmoothBursty::new(Rate::per_second(5.0));
+    let line = testing::coarse_line(policy, at(testing::TICK));
+    let ask = |millis| ask(&line, at(Duration::from_millis(millis)), 1, Some(Duration::ZERO));
+    assert!(ask(100).is_ok());
+    let denied = ask(299).map(drop).expect_err("a millisecond early");
+    assert_eq!(denied.retry_after(), Some(Duration::from_millis(1)));
+    assert!(ask(300).is_ok());
+}
+
+#[test]
+fn the_entry_of_a_caller_that_has_taken_its_outcome_is_used_again() {
+    let line = line(SmoothBursty::new(Rate::per_second(5.0)));
+    assert!(ask(&line, Nanos::ZERO, 1, None).is_ok());
+    let first = join(&line, None);
+    assert_eq!(waiting_after(&line, SECOND / 5), 0);
+    assert!(matches!(line.take_outcome(first), Some(Ok(_))));
+    assert_eq!(join(&line, None), first);
+}
+
 /// Three hundred callers wait at five a second, and the process is stopped for a minute: the store may
 /// go at once, and no more.
 #[test]

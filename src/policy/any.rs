@@ -379,10 +379,6 @@ impl Policy for AnyPolicy {
         ask!(self, &mut state.kind, policy, state => policy.refused(state, now, n))
     }
 
-    fn limited_by(&self, state: &AnyState, now: Nanos, n: u32) -> Option<Part> {
-        ask!(self, &state.kind, policy, state => policy.limited_by(state, now, n))
-    }
-
     fn catch_up(&self) -> Duration {
         inside!(self, policy => policy.catch_up())
     }

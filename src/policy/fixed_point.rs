@@ -212,6 +212,11 @@ mod tests {
             if let Some(sum) = one.checked_add(other) {
                 prop_assert_eq!(Fine::of(sum).saturating_sub(others), fine);
             }
+            if one >> 127 == 0 && other >> 127 == 0 {
+                let difference = fine.wrapping_sub(others);
+                prop_assert_eq!(others.plus_signed(difference), fine);
+                prop_assert_eq!(Fine::ZERO.plus_signed(difference), fine.saturating_sub(others));
+            }
         }
 
         #[test]

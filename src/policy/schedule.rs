@@ -769,6 +769,17 @@ mod tests {
     }
 
     #[test]
+    fn no_more_comes_back_than_is_left_of_a_charge() {
+        let schedule = Schedule::bucket(Rate::per_second(1.0), 10);
+        let mut state = schedule.full(Nanos::ZERO);
+        schedule.charge(&mut state, Nanos::ZERO, 5);
+        let receipt = schedule.charge(&mut state, Nanos::ZERO, 3);
+        let rest = schedule.refund(&mut state, Nanos::ZERO, 1, receipt);
+        schedule.refund(&mut state, Nanos::ZERO, 5, rest);
+        assert_eq!(schedule.stored(state.position, Nanos::ZERO), 5);
+    }
+
+    #[test]
     fn the_ends_of_the_range() {
         let rate = Rate::per_second(1e9);
         let fastest = Schedule::new(rate, Duration::from_nanos(4));

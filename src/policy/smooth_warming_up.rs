@@ -465,6 +465,33 @@ mod tests {
         policy.ready_at(state, now, 1).expect("one permit is not too many").earliest()
     }
 
+    #[test]
+    fn a_settlement_starts_from_the_last_one() {
+        let limiter = |rate| {
+            let policy = SmoothWarmingUp::new(Rate::per_second(rate), Duration::from_secs(4));
+            crate::RateLimiter::with_clock(policy, crate::ManualClock::new())
+        };
+        let (settled, asked) = (limiter(1.0), limiter(1.0));
+        let mut grant = settled.try_acquire(4).expect("ready");
+        grant.settle(3).expect("less");
+        grant.settle(1).expect("less");
+        asked.try_acquire(1).expect("ready");
+        assert_eq!(settled.would_wait(1), asked.would_wait(1));
+    }
+
+    #[test]
+    fn equal_policies_have_one_hash_and_others_another() {
+        use std::hash::{BuildHasher, RandomState};
+        let hasher = RandomState::new();
+        let policy = |rate, cold| {
+            let policy = SmoothWarmingUp::new(Rate::per_second(rate), Duration::from_secs(4));
+            hasher.hash_one(policy.cold_factor(cold))
+        };
+        assert_eq!(policy(1.0, 3.0), policy(1.0, 3.0));
+        assert_ne!(policy(1.0, 3.0), policy(2.0, 3.0));
+        assert_ne!(policy(1.0, 3.0), policy(1.0, 2.0));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 

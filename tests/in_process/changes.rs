@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use tollgate::{
-    Error, Gcra, InFlight, KeyedRateLimiter, LeakyBucket, LockOut, ManualClock, Policy, Rate,
-    RateLimiter, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
+    AllOf, AnyPolicy, Error, FixedWindow, Gcra, InFlight, KeyedRateLimiter, LeakyBucket, LockOut,
+    ManualClock, Policy, Rate, RateLimiter, Same, SlidingWindowCounter, SlidingWindowLog,
+    SmoothBursty, TokenBucket,
 };
 
 use crate::support::{is_waiting, ms, outcome, secs};
@@ -266,6 +267,40 @@ fn a_bucket_owes_the_same_time_at_a_new_rate() {
     assert_eq!(denied.retry_after(), Some(secs(5) + ms(100)));
 }
 
+/// Time pays off what is owed, so it is not known how many permits of a charge are worth that at another price.
+#[test]
+fn what_is_owed_comes_back_while_its_price_is_the_same() {
+    for (policy, before, after) in [
+        (bucket(1.0, 20), secs(6), ms(0)),
+        (bucket(10.0, 10), ms(5_100), ms(5_100)),
+        (bucket(0.5, 10), secs(7), secs(7)),
+    ] {
+        let (_, limiter) = limiter(bucket(1.0, 10));
+        limiter.try_acquire(4).expect("full");
+        let mut grant = limiter.try_acquire(6).expect("full");
+        grant.settle(11).expect("five are owed");
+        limiter.set_policy(policy);
+        assert_eq!(limiter.would_wait(1), Ok(Some(before)));
+        grant.refund();
+        assert_eq!(limiter.would_wait(1), Ok(Some(after)));
+    }
+}
+
+/// The larger meter has room for what was taken, but a pause leaves it with nothing.
+#[test]
+fn what_was_taken_in_a_pause_comes_back_to_the_same_meter_alone() {
+    for (capacity, before, after) in [(10, ms(1_000), ms(400)), (100, ms(400), ms(400))] {
+        let meter = |capacity| LeakyBucket::meter(Rate::per_second(10.0), capacity);
+        let (_, limiter) = limiter(meter(10));
+        limiter.pause_for(ms(300));
+        let grant = limiter.take_anyway(6).expect("at any time");
+        limiter.set_policy(meter(capacity));
+        assert_eq!(limiter.would_wait(1), Ok(Some(before)));
+        grant.refund();
+        assert_eq!(limiter.would_wait(1), Ok(Some(after)));
+    }
+}
+
 #[test]
 fn a_new_burst_holds_for_calls_without_a_lock_too() {
     let policy = |burst| SmoothBursty::new(Rate::per_second(5.0)).max_burst(burst);
@@ -313,6 +348,60 @@ fn a_meter_that_is_slowed_down_in_a_pause_is_not_paused_for_longer() {
         clock.advance(secs(60));
         assert_eq!(limiter.available(), 0);
     }
+}
+
+#[test]
+fn a_meter_keeps_its_level_when_it_becomes_a_queue_and_back() {
+    let meter = |per_second| LeakyBucket::meter(Rate::per_second(per_second), 10);
+    let (_, limiter) = limiter(meter(1.0));
+    limiter.try_acquire(10).expect("empty").settle(4).expect("less");
+    limiter.set_policy(leaky(2.0, 10));
+    // All four are to leak, in half the time.
+    assert_eq!(limiter.try_acquire(1).expect_err("a queue").retry_after(), Some(secs(2)));
+    limiter.set_policy(meter(1.0));
+    assert_eq!(limiter.available(), 6);
+}
+
+/// Everything but the lock itself is up to the rule within.
+#[test]
+fn a_lock_out_asks_the_rule_within() {
+    let bucket = || TokenBucket::new(Rate::per_day(1.0), 1);
+    let (_, daily) = limiter(LockOut::new(bucket(), secs(60)));
+    let mut grant = daily.try_acquire(1).expect("full");
+    assert!(matches!(grant.settle(u32::MAX), Err(Error::ExceedsCapacity(_))));
+    let (_, daily) = limiter(LockOut::new(AnyPolicy::from(bucket()), secs(60)));
+    let mut grant = daily.try_acquire(1).expect("full");
+    assert!(matches!(grant.settle(u32::MAX), Err(Error::ExceedsCapacity(_))));
+    let (_, queue) = limiter(LockOut::new(leaky(10.0, 2), secs(60)));
+    let _places = [1, 1].map(|n| queue.reserve(n).expect("a place"));
+    assert_eq!(queue.reserve(1).expect_err("full").retry_after(), Some(ms(100)));
+}
+
+/// The grant is of a rule that is gone, whatever has taken its place.
+#[test]
+fn a_refund_of_a_rule_that_is_gone_gives_nothing_back() {
+    let (ten, window) = (|| bucket(0.01, 10), || FixedWindow::new(6, secs(1_000)));
+    let within = |policy: AnyPolicy| AnyPolicy::from(LockOut::new(policy, secs(60)));
+    let (_, locked) = limiter(within(ten().into()));
+    let old = locked.try_acquire(4).expect("full");
+    locked.set_policy(within(window().into()));
+    locked.set_policy(within(ten().into()));
+    old.refund();
+    assert_eq!(locked.available(), 6);
+    // One of the rule in force does.
+    locked.try_acquire(2).expect("six are there").refund();
+    assert_eq!(locked.available(), 6);
+
+    let (one, two) =
+        (|| AllOf::new([ten().into()]), || AllOf::new([ten().into(), window().into()]));
+    let (_, all) = limiter(two());
+    let old = all.try_acquire(4).expect("six are there");
+    all.set_policy(one());
+    all.set_policy(two());
+    all.try_acquire(5).expect("six are there");
+    // It comes back to the bucket, and not to the window, which is another one.
+    old.refund();
+    assert_eq!(all.available(), 1);
 }
 
 #[test]

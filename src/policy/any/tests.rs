@@ -295,6 +295,13 @@ fn permits_in_flight_are_counted_across_kinds_and_parts() {
 }
 
 #[test]
+fn a_rule_catches_up_as_by_its_own_type() {
+    let bucket = TokenBucket::new(rate(5.0), 3).with_catch_up(ms(7));
+    let window = FixedWindow::new(3, ms(100));
+    assert_eq!([AnyPolicy::from(bucket), window.into()].map(|any| any.catch_up()), [ms(7), ms(0)]);
+}
+
+#[test]
 fn a_policy_has_one_to_eight_parts() {
     let parts = |n: usize| vec![AnyPolicy::from(InFlight::new(1)); n];
     assert_eq!(AllOf::try_from(parts(0)).expect_err("none").parts, 0);

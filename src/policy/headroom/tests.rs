@@ -14,6 +14,8 @@ fn a_share_is_taken_as_it_is_written() {
         let share = f64::from(percent) / 100.0;
         assert_eq!(Rest::of(share).expect("a share").0, WHOLE - percent * 10_000, "{share}");
     }
+    // Its float is a little more than 123 millionths.
+    assert_eq!(Rest::of(0.000_123).expect("a share").0, 999_877);
     // Beyond millionths more is left, not less.
     assert_eq!(Rest::of(1.0 / 3.0).expect("a share").0, 666_666);
     assert_eq!(Rest::of(1e-12).expect("a share").0, 999_999);

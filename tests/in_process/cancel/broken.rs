@@ -14,9 +14,11 @@ use tollgate::{
 use crate::support::wakers::Count;
 use crate::support::{is_waiting, ms, outcome, poll_with, secs};
 
-/// The n-th call of a method panics, if n is not zero.
+/// The n-th call of a method panics, if n is not zero; or all do.
 #[derive(Clone, Default)]
 struct Countdown(Arc<AtomicUsize>);
+
+const ALL: usize = usize::MAX;
 
 impl Countdown {
     fn set(&self, calls: usize) {
@@ -25,8 +27,10 @@ impl Countdown {
 
     fn count(&self) {
         let left = self.0.load(Ordering::SeqCst);
-        self.0.store(left.saturating_sub(1), Ordering::SeqCst);
-        assert!(left != 1, "a policy that panics, on purpose");
+        if left != ALL {
+            self.0.store(left.saturating_sub(1), Ordering::SeqCst);
+        }
+        assert!(left != 1 && left != ALL, "a policy that panics, on purpose");
     }
 }
 
@@ -189,6 +193,40 @@ fn a_charge_that_panics_loses_no_waiter() {
     clock.advance(secs(10));
     assert!(line.iter_mut().all(|future| outcome(future).is_ok()));
     assert_eq!((limiter.queue_len(), limiter.stats().granted), (0, 4));
+}
+
+/// When the queue moves next is not known then.
+#[test]
+fn a_queue_over_which_the_policy_panicked_is_looked_at_again_a_second_later() {
+    let (clock, limiter, policy) = emptied();
+    let (calls, waker) = Count::new();
+    let mut waiting = limiter.acquire(1);
+    assert!(poll_with(&mut waiting, &waker).is_pending());
+    policy.ready_at.set(ALL);
+    assert!(panics(|| clock.advance(ms(200))));
+    policy.ready_at.set(0);
+    clock.advance(ms(999));
+    assert_eq!(calls.get(), 0);
+    clock.advance(ms(1));
+    assert_eq!(calls.get(), 1);
+    assert_eq!(outcome(&mut waiting).expect("a grant").waited(), ms(1_200));
+}
+
+#[test]
+fn what_a_panic_kept_from_coming_back_comes_with_the_next_call_or_never() {
+    let (_clock, limiter, policy) = emptied();
+    limiter.pause_for(ms(0));
+    for (again, left) in [(0, 1), (1, 0)] {
+        limiter.reset();
+        let grant = limiter.try_acquire(1).expect("full");
+        policy.refund.set(1);
+        assert!(panics(|| grant.refund()), "its caller meets the panic");
+        // Over the next call, which is not its caller's: it is not tried a third time.
+        policy.refund.set(again);
+        assert_eq!(limiter.would_wait(0), Ok(Some(ms(0))));
+        policy.refund.set(0);
+        assert_eq!(limiter.available(), left);
+    }
 }
 
 /// A second panic while the first one unwinds would end the process.

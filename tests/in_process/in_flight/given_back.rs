@@ -1,12 +1,15 @@
 //! All the ways in which a call ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use futures::future::{Either, pending, select};
 use futures::poll;
-use tollgate::{InFlight, LockOut, ManualClock, RateLimiter, Same};
+use tollgate::{
+    ExceedsCapacity, InFlight, LockOut, ManualClock, Nanos, Policy, RateLimiter, Ready, Same,
+};
 
 use super::at_most;
 use crate::support::{block_on, finishes, is_waiting, ms, outcome, paused, secs};
@@ -266,6 +269,60 @@ fn inside_other_rules_too() {
     drop(limiter.try_acquire(2).expect("free").into_owned());
     limiter.try_acquire(2).expect("free").refund();
     assert_eq!(limiter.available(), 2);
+}
+
+/// A place of which a rule remembers when it came back.
+#[derive(Clone)]
+struct Remembers(Arc<AtomicU64>);
+
+impl Policy for Remembers {
+    type Cost = u32;
+    type State = u32;
+    type Receipt = ();
+    const HELD: bool = true;
+
+    fn start(&self, _: Nanos) -> u32 {
+        0
+    }
+
+    fn idle(&self, _: Nanos) -> u32 {
+        0
+    }
+
+    fn idle_at(&self, out: &u32) -> Option<Nanos> {
+        (*out == 0).then_some(Nanos::ZERO)
+    }
+
+    fn ready_at(&self, out: &u32, now: Nanos, _: u32) -> Result<Ready, ExceedsCapacity> {
+        Ok(if *out == 0 { Ready::At(Nanos::ZERO) } else { Ready::NotBefore(now) })
+    }
+
+    fn charge(&self, out: &mut u32, _: Nanos, _: u32) {
+        *out = 1;
+    }
+
+    fn release(&self, out: &mut u32, now: Nanos, _: u32) {
+        *out = 0;
+        self.0.store(now.get(), Ordering::SeqCst);
+    }
+
+    fn migrate(&self, _: &Self, _: &mut u32, _: Nanos) {}
+
+    fn available(&self, out: &u32, _: Nanos) -> u32 {
+        1 - out
+    }
+}
+
+#[test]
+fn at_the_time_at_which_it_is_dropped() {
+    let (clock, last) = (ManualClock::new(), Arc::<AtomicU64>::default());
+    let limiter = RateLimiter::with_clock(Remembers(Arc::clone(&last)), &clock);
+    for second in 1..4 {
+        let place = limiter.try_acquire(1).expect("free");
+        clock.advance(secs(1));
+        drop(place);
+        assert_eq!(last.load(Ordering::SeqCst), second * 1_000_000_000);
+    }
 }
 
 /// By the system's clock, a thousand calls on each of eight threads; half of them wait as futures.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{ManualClock, Rate, RateLimiter, Stats, TokenBucket, Unlimited};
+use tollgate::{Error, FixedWindow, ManualClock, Rate, RateLimiter, Stats, TokenBucket, Unlimited};
 
 use crate::support::{Limiter, bursty, busy, is_waiting, ms, outcome, secs, waited};
 
@@ -32,6 +32,47 @@ fn every_call_is_counted_once() {
     assert_eq!(counts(&limiter), (3, 3, 0, ms(600)));
     assert_eq!(waited(first) + waited(second), ms(600));
     assert_eq!(counts(&limiter), (3, 3, 0, ms(600)));
+}
+
+/// Its calls are decided under a lock, without the queue.
+#[test]
+fn a_refusal_of_a_window_is_counted_once() {
+    let limiter = RateLimiter::with_clock(FixedWindow::new(1, secs(60)), ManualClock::new());
+    for refused in 0..3 {
+        assert_eq!(limiter.try_acquire(1).is_err(), refused > 0);
+        assert_eq!((limiter.stats().granted, limiter.stats().refused), (1, refused));
+    }
+}
+
+/// It asks for as much as there is, but waiters are ahead of it.
+#[test]
+fn as_much_as_is_there_is_refused_as_one_permit_would_be() {
+    let limiter =
+        RateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 10), ManualClock::new());
+    limiter.try_acquire(5).expect("full");
+    let _place = limiter.reserve(10).expect("a place");
+    let one = limiter.try_acquire(1).map(drop);
+    assert_eq!(one.as_ref().map_err(Error::retry_after), Err(Some(ms(600))));
+    assert_eq!(limiter.try_acquire_up_to(4).map(drop), one);
+}
+
+#[test]
+fn a_snapshot_says_for_how_long_the_first_of_those_that_wait_have_waited() {
+    let (clock, limiter) = busy(1.0);
+    let mut places = Vec::new();
+    for (waiting, text) in [
+        (0, ""),
+        (1, "; 1 wait, for 0ns"),
+        (2, "; 2 wait, for 100ms, 0ns"),
+        (20, "; 20 wait, for 200ms, 100ms, 0ns, 0ns, .."),
+    ] {
+        while places.len() < waiting {
+            places.push(limiter.reserve(1).expect("a place"));
+        }
+        let snapshot = limiter.snapshot().to_string();
+        assert_eq!(snapshot.split_once("1/s").expect("the rate").1, text);
+        clock.advance(ms(100));
+    }
 }
 
 #[test]

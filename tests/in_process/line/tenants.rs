@@ -363,6 +363,35 @@ fn a_call_that_is_first_in_turn_does_not_wait_behind_a_big_one() {
 }
 
 #[test]
+fn a_call_that_is_granted_ahead_of_a_big_one_has_had_its_turn() {
+    let clock = ManualClock::new();
+    let policy = TokenBucket::new(Rate::per_second(100.0), 100);
+    let limiter = RateLimiter::with_clock(policy, &clock);
+    limiter.try_acquire(100).expect("full");
+    let _big = [100, 100].map(|n| limiter.acquire_for(&0, n).reserve().expect("a place"));
+    clock.advance(ms(1_990));
+    assert_eq!(limiter.queue_len(), 1);
+    // Its first call is before the big one, the next one behind it, though there are 39 permits.
+    let ask = |n| outcome(&mut limiter.try_acquire_timeout(n, ms(0)).for_tenant(&1)).map(drop);
+    assert!(ask(60).is_ok());
+    assert!(ask(1).is_err());
+}
+
+/// Beside tenants too.
+#[test]
+fn of_two_callers_that_go_ahead_by_as_much_the_first_is_first() {
+    let (clock, limiter) = busy(1.0);
+    clock.advance(ms(100));
+    let _tenant = limiter.acquire_for(&7, 1).reserve().expect("a place");
+    let ask = || limiter.acquire(1).ahead_by(ms(50)).reserve().expect("a place");
+    let (plain, first, second) = (limiter.reserve(1).expect("a place"), ask(), ask());
+    clock.advance(secs(10));
+    let waits = [first, second, plain].map(waited);
+    assert!(waits.is_sorted(), "{waits:?}");
+    assert!(waits[0] < waits[1] && waits[1] < waits[2], "{waits:?}");
+}
+
+#[test]
 fn threads_wait_in_turn_too() {
     finishes(|| {
         let (clock, limiter) = busy(10.0);

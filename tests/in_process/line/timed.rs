@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty, SmoothWarmingUp};
+use tollgate::{
+    Error, ManualClock, Rate, RateLimiter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp,
+    TokenBucket,
+};
 
 use crate::support::bucket::Bucket;
 use crate::support::wakers::Count;
@@ -142,6 +145,42 @@ fn a_waiter_that_a_pause_makes_hopeless_is_refused_at_its_deadline() {
     assert_eq!(denied(outcome(&mut timed)), ms(29_700));
     clock.advance(secs(60));
     assert_eq!([waited(ahead), waited(behind)], [secs(30), secs(32)]);
+}
+
+/// Only a walk through the queue shows how long callers of such a rule wait.
+#[test]
+fn the_wait_that_a_late_refusal_names_leaves_out_callers_that_have_left() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(SlidingWindowLog::new(1, ms(100)), &clock);
+    limiter.try_acquire(1).expect("a new window");
+    let mut ahead: Vec<_> = (0..126).map(|_| limiter.reserve(1).expect("a place")).collect();
+    let mut timed = limiter.try_acquire_timeout(1, secs(13));
+    assert!(is_waiting(&mut timed));
+    limiter.pause_for(secs(30));
+    assert_eq!(denied(limiter.try_acquire(1)), ms(42_700));
+    ahead.truncate(116);
+    clock.advance(secs(13));
+    assert_eq!(denied(outcome(&mut timed)), ms(28_600));
+    assert_eq!(denied(limiter.try_acquire(1)), ms(28_600));
+}
+
+#[test]
+fn of_callers_ahead_of_others_whose_time_is_up_together_each_is_told_its_own_wait() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 10), &clock);
+    limiter.try_acquire(10).expect("full");
+    let _batch: Vec<_> = (0..20).map(|_| limiter.reserve(1).expect("a place")).collect();
+    limiter.pause_for(secs(1));
+    clock.advance(ms(500));
+    let ask = |n, timeout| limiter.try_acquire_timeout(n, timeout).ahead_by(ms(100));
+    let mut timed: Vec<_> = [1, 4, 4].map(|n| ask(n, secs(5))).into();
+    assert!(timed.iter_mut().all(is_waiting));
+    limiter.pause_for(secs(10));
+    clock.advance(secs(5));
+    let told: Vec<_> = timed.iter_mut().map(|timed| denied(outcome(timed))).collect();
+    let asked = [1, 4, 4].map(|n| denied(outcome(&mut ask(n, Duration::ZERO))));
+    assert_eq!(told, asked);
+    assert_eq!(told, [ms(7_100), ms(7_400), ms(7_400)]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod run;
 mod tree;
 mod weave;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,7 +46,12 @@ fn main() -> ExitCode {
     );
     let of_scripts = !names.is_empty() && names.iter().all(is_lua);
     let all = tree::list(&root);
-    let mut mutants = if of_scripts { lua::mutants(&root, all.len()) } else { all.clone() };
+    let scripts = lua::mutants(&root, all.len());
+    let known = survivors(&root);
+    let named: BTreeSet<_> = all.iter().chain(&scripts).map(known_as).collect();
+    let stale: Vec<_> = known.keys().filter(|name| !named.contains(*name)).collect();
+    assert!(stale.is_empty(), "survivors.txt has what is no mutant: {stale:#?}");
+    let mut mutants = if of_scripts { scripts } else { all.clone() };
     if !names.is_empty() {
         mutants.retain(|mutant| names.iter().any(|name| mutant.name.starts_with(name.as_str())));
     }
@@ -65,7 +70,7 @@ fn main() -> ExitCode {
     let programs: Vec<_> =
         tree.programs.iter().map(|path| Program::look_at(&tree.path, path, &skip)).collect();
     let outcomes = run::all(&tree, &programs, &mutants, most);
-    report(&root, &mutants, &outcomes)
+    report(&known, &mutants, &outcomes)
 }
 
 fn hash(name: &str) -> u64 {
@@ -95,8 +100,7 @@ fn survivors(root: &Path) -> BTreeMap<String, String> {
     reasons
 }
 
-fn report(root: &Path, mutants: &[Mutant], outcomes: &[Outcome]) -> ExitCode {
-    let known = survivors(root);
+fn report(known: &BTreeMap<String, String>, mutants: &[Mutant], outcomes: &[Outcome]) -> ExitCode {
     let mut rooms: BTreeMap<&str, [usize; 5]> = BTreeMap::new();
     let mut unexplained = 0;
     for (mutant, outcome) in mutants.iter().zip(outcomes) {

@@ -1,6 +1,7 @@
 //! Orders of events that cannot be forced on a real server: requests are sent and answered when a
 //! test says so.
 
+mod ahead;
 mod refunds;
 mod replies;
 mod retries;

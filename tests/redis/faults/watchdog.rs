@@ -85,6 +85,24 @@ async fn a_reply_that_is_here_when_a_stopped_process_goes_on_counts() {
     assert_eq!(counters.latency, ms(500) + HORIZON);
 }
 
+/// Its booking is too old by then, and is returned.
+#[tokio::test(start_paused = true)]
+async fn a_timed_caller_of_a_process_that_stood_still_has_its_deadline_again() {
+    let hand = Hand::default();
+    let limiter = builder(bursty(10.0), hand.clone()).clock(Clock::tokio()).build();
+    let mut timed = limiter.try_acquire_timeout(1, ms(900));
+    assert!((&mut timed).now_or_never().is_none());
+    hand.answer(Ok(Reply::Numbers(vec![0, 0, 100 * 4_000])));
+    stand_still(ms(600));
+    let mut next = limiter.acquire(1);
+    assert!((&mut next).now_or_never().is_none());
+    hand.send();
+    tokio::time::sleep(ms(299)).await;
+    assert!((&mut timed).now_or_never().is_none());
+    tokio::time::sleep(ms(3)).await;
+    assert!(timed.now_or_never().expect("its time is up").is_err());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_task_that_begins_too_late_makes_way_for_the_next() {
     let hand = Hand::default();

@@ -1,0 +1,85 @@
+//! Callers that go ahead of others while a request is under way, and of those whose time is booked.
+
+use futures::future::FutureExt;
+use tollgate::ManualClock;
+use tollgate::redis::Reply;
+
+use super::{Call, limiter};
+use crate::faults::ms;
+
+fn joins(mut call: Call) -> Call {
+    assert!((&mut call).now_or_never().is_none());
+    call
+}
+
+/// Due in so many milliseconds, in a reply.
+fn booked(millis: i64) -> i64 {
+    millis * 4_000
+}
+
+/// Not within the horizon, but in so many milliseconds.
+fn later(millis: i64) -> i64 {
+    millis * 4_000 + 1
+}
+
+fn reply(turns: &[i64]) -> Reply {
+    Reply::Numbers([1, 0].iter().chain(turns).copied().collect())
+}
+
+#[test]
+fn a_caller_that_was_asked_for_is_granted_though_others_went_ahead_of_it_meanwhile() {
+    let clock = ManualClock::new();
+    clock.advance(ms(10_000));
+    let (limiter, hand) = limiter(10.0, &clock);
+    let asked = joins(limiter.acquire(1));
+    hand.send();
+    let _ahead = joins(limiter.acquire(1).ahead_by(ms(1_000)));
+    hand.answer(Ok(reply(&[booked(100)])));
+    clock.advance(ms(100));
+    assert!(asked.now_or_never().expect("its time has come").is_ok());
+}
+
+#[test]
+fn a_caller_goes_ahead_of_no_caller_whose_time_is_booked() {
+    let clock = ManualClock::new();
+    clock.advance(ms(10_000));
+    let (limiter, hand) = limiter(10.0, &clock);
+    let mut quota = Box::pin(limiter.quota());
+    assert!((&mut quota).now_or_never().is_none());
+    hand.send();
+    let second = joins(limiter.acquire(1));
+    let first = joins(limiter.acquire(1).ahead_by(ms(2_000)));
+    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    hand.answer(Ok(reply(&[booked(100), booked(200)])));
+    let _waiting = joins(limiter.acquire(1));
+    // After the first, but not before the second.
+    let _between = joins(limiter.acquire(1).ahead_by(ms(1_000)));
+    clock.advance(ms(200));
+    for call in [first, second] {
+        assert!(call.now_or_never().expect("its time has come").is_ok());
+    }
+}
+
+/// Of two that went ahead by as much the first is booked, and the second leaves.
+#[test]
+fn a_booked_caller_is_no_sign_of_where_others_go_ahead() {
+    let clock = ManualClock::new();
+    clock.advance(ms(10_000));
+    let (limiter, hand) = limiter(10.0, &clock);
+    let mut quota = Box::pin(limiter.quota());
+    assert!((&mut quota).now_or_never().is_none());
+    hand.send();
+    let last = joins(limiter.acquire(1));
+    let [first, leaver] = [(); 2].map(|()| joins(limiter.acquire(1).ahead_by(ms(2_000))));
+    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    hand.answer(Ok(reply(&[booked(700), later(800), later(900)])));
+    drop(leaver);
+    clock.advance(ms(300));
+    hand.answer(Ok(reply(&[booked(500)])));
+    let _waiting = joins(limiter.acquire(1));
+    let _between = joins(limiter.acquire(1).ahead_by(ms(1_000)));
+    clock.advance(ms(500));
+    for call in [first, last] {
+        assert!(call.now_or_never().expect("its time has come").is_ok());
+    }
+}
