@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::pin::Pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use peak_alloc::PeakAlloc;
@@ -183,6 +183,45 @@ fn memory(runtime: &Runtime, waiters: u32) {
     println!("crowd memory waiters={waiters} side=sleeps heap_bytes={sleeps:.0}");
 }
 
+/// A list of numbered entries, each as large as a waiter's, and those in front of and behind each.
+struct Entries(RefCell<Vec<([u64; 4], [u32; 2])>>);
+
+impl Entries {
+    /// They are in the order of their numbers, and the first joins the last.
+    fn new(len: u32) -> Self {
+        let entry = |at: u32| ([0; 4], [at.checked_sub(1).unwrap_or(len - 1), (at + 1) % len]);
+        Self(RefCell::new((0..len).map(entry).collect()))
+    }
+
+    fn unlink(&self, at: u32) {
+        let mut entries = self.0.borrow_mut();
+        let [previous, next] = entries[at as usize].1;
+        entries[previous as usize].1[1] = next;
+        entries[next as usize].1[0] = previous;
+    }
+}
+
+/// A future that leaves such a list when it is dropped: the least that leaving a queue of numbered entries takes.
+struct Entry<'a> {
+    entries: &'a Entries,
+    at: u32,
+    _as_large_as_a_waiters: [u64; 12],
+}
+
+impl Future for Entry<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.entries.unlink(self.at);
+    }
+}
+
 /// All waiters leave at once: by a drop, from the front on and in no order.
 fn leaving(waiters: u32) {
     let limiter = RateLimiter::new(SmoothBursty::new(Rate::every(Duration::from_secs(86_400))));
@@ -191,21 +230,26 @@ fn leaving(waiters: u32) {
         tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let _inside = runtime.enter();
     for (order, name) in [(1, "front"), (7_919, "mixed")] {
-        let ours = || time_to_leave(waiters, order, || limiter.acquire(1));
-        let asleep = || time_to_leave(waiters, order, || sleep(Duration::from_secs(86_400)));
-        let times: Vec<_> = (0..ROUNDS).map(|_| (ours(), asleep())).collect();
-        let ours = median(times.iter().map(|(ours, _)| *ours).collect());
-        let sleeps = median(times.iter().map(|(_, sleeps)| *sleeps).collect());
-        println!("crowd leaving={waiters} order={name} side=tollgate nanos_each={ours:.0}");
-        println!("crowd leaving={waiters} order={name} side=sleeps nanos_each={sleeps:.0}");
+        let ours = || time_to_leave(waiters, order, |_| limiter.acquire(1));
+        let entries = || {
+            let entries = Entries::new(waiters);
+            let entry = |at| Entry { entries: &entries, at, _as_large_as_a_waiters: [0; 12] };
+            time_to_leave(waiters, order, entry)
+        };
+        let asleep = || time_to_leave(waiters, order, |_| sleep(Duration::from_secs(86_400)));
+        let times: Vec<_> = (0..ROUNDS).map(|_| [ours(), entries(), asleep()]).collect();
+        for (side, name_of) in ["tollgate", "entries", "sleeps"].into_iter().enumerate() {
+            let nanos = median(times.iter().map(|times| times[side]).collect());
+            println!("crowd leaving={waiters} order={name} side={name_of} nanos_each={nanos:.0}");
+        }
     }
 }
 
-fn time_to_leave<F: Future>(waiters: u32, step: usize, wait: impl Fn() -> F) -> f64 {
+fn time_to_leave<F: Future>(waiters: u32, step: usize, wait: impl Fn(u32) -> F) -> f64 {
     let mut context = Context::from_waker(Waker::noop());
     let mut waiting: Vec<Option<Pin<Box<F>>>> = (0..waiters).map(|_| None).collect();
-    for place in &mut waiting {
-        let mut future = Box::pin(wait());
+    for (place, at) in waiting.iter_mut().zip(0..) {
+        let mut future = Box::pin(wait(at));
         assert!(black_box(future.as_mut().poll(&mut context)).is_pending());
         *place = Some(future);
     }

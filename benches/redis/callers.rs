@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use redis::Cmd;
+use redis::aio::MultiplexedConnection;
+use tokio::sync::{mpsc, oneshot};
 use tollgate::redis::{Reconnecting, RedisRateLimiter};
 use tollgate::{Rate, SmoothBursty};
 
@@ -19,37 +22,72 @@ struct Crowd {
     server_cpu: f64,
 }
 
+/// How a caller gets its permit.
+#[derive(Clone, Copy)]
+enum By {
+    /// By a request of its own.
+    Single,
+    Limiter,
+    /// By the request that [`share`] sends for all that wait.
+    Hand,
+}
+
+/// Sends one request for all callers that wait, and answers them: the least that callers of one request take.
+async fn share(
+    mut callers: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
+    command: Arc<Cmd>,
+    mut connection: MultiplexedConnection,
+) {
+    let mut waiting = Vec::new();
+    while callers.recv_many(&mut waiting, usize::MAX).await > 0 {
+        let _: redis::Value = command.query_async(&mut connection).await.expect("an answer");
+        waiting.drain(..).for_each(|caller| caller.send(()).expect("it waits"));
+    }
+}
+
 impl Bench {
-    /// Many callers of one limiter, against one request for each permit on the same connection.
+    /// Many callers of one limiter, against one request for each permit on the same connection, and against a request
+    /// that is shared by hand.
     pub(crate) fn crowd(&self, callers: u32, mixed: bool) {
         let policy = SmoothBursty::new(Rate::per_second(1e9));
         let command = Arc::new(self.commands(&policy, 1).swap_remove(0));
         let connection = Reconnecting::open(&self.server.url()).expect("an address");
         let limiter = RedisRateLimiter::new(policy, connection, "crowd");
-        let run = |raw: bool, callers: u32| {
+        let run = |by: By, callers: u32| {
             let done = Arc::new(AtomicU64::new(0));
             let waits = Arc::new(Mutex::new(Vec::new()));
             self.server.reset_stats();
             let cpu = self.server_cpu();
             let start = Instant::now();
             self.runtime.block_on(async {
+                let (ask, asked) = mpsc::unbounded_channel();
+                tokio::spawn(share(asked, Arc::clone(&command), self.connection.clone()));
                 let tasks: Vec<_> = (0..callers)
                     .map(|caller| {
                         let (limiter, command) = (limiter.clone(), Arc::clone(&command));
+                        let ask = ask.clone();
                         let mut connection = self.connection.clone();
                         let (done, waits) = (Arc::clone(&done), Arc::clone(&waits));
                         tokio::spawn(async move {
                             let mut own = Vec::new();
                             while start.elapsed() < Duration::from_millis(250) {
                                 let asked = Instant::now();
-                                if raw {
-                                    let _: redis::Value = command
-                                        .query_async(&mut connection)
-                                        .await
-                                        .expect("an answer");
-                                } else {
-                                    let n = if mixed { 1 + (caller % 7) } else { 1 };
-                                    limiter.acquire(n).await.expect("granted");
+                                match by {
+                                    By::Single => {
+                                        let _: redis::Value = command
+                                            .query_async(&mut connection)
+                                            .await
+                                            .expect("an answer");
+                                    }
+                                    By::Limiter => {
+                                        let n = if mixed { 1 + (caller % 7) } else { 1 };
+                                        limiter.acquire(n).await.expect("granted");
+                                    }
+                                    By::Hand => {
+                                        let (answer, answered) = oneshot::channel();
+                                        ask.send(answer).expect("it is there");
+                                        answered.await.expect("an answer");
+                                    }
                                 }
                                 own.push(asked.elapsed().as_secs_f64() * 1e6);
                             }
@@ -70,27 +108,37 @@ impl Bench {
             let (requests, usec) = (requests as f64 / done, usec as f64 / done);
             Crowd { rate: done / took, p50, requests, usec, server_cpu }
         };
-        let rounds: Vec<_> =
-            (0..3).map(|_| (run(true, callers), run(false, callers), run(true, 1))).collect();
-        let of = |pick: &dyn Fn(&Crowd, &Crowd, &Crowd) -> f64| {
-            median(rounds.iter().map(|(raw, ours, alone)| pick(raw, ours, alone)).collect())
+        let round = |_| {
+            let [raw, ours, by_hand] =
+                [By::Single, By::Limiter, By::Hand].map(|by| run(by, callers));
+            (raw, ours, by_hand, run(By::Single, 1))
+        };
+        let rounds: Vec<_> = (0..3).map(round).collect();
+        let of = |pick: &dyn Fn(&Crowd, &Crowd) -> f64| {
+            median(rounds.iter().map(|(raw, ours, ..)| pick(raw, ours)).collect())
+        };
+        let x_single = |pick: &dyn Fn(&Crowd, &Crowd) -> f64| {
+            let rates =
+                rounds.iter().map(|(raw, _, by_hand, alone)| pick(by_hand, alone) / raw.rate);
+            median(rates.collect())
         };
         let costs = if mixed { "mixed costs" } else { "equal costs" };
         println!(
-            "{costs}, {}/{callers:<5} permits_a_second={:.0} x_single={:.1} at_most={:.1} p50_us={:.0} \
+            "{costs}, {}/{callers:<5} permits_a_second={:.0} x_single={:.1} by_hand={:.1} at_most={:.1} p50_us={:.0} \
              single_p50_us={:.0} server_us={:.3} single_server_us={:.2} server_cpu_us={:.3} \
              single_server_cpu_us={:.2} permits_a_request={:.1}",
             self.name,
-            of(&|_, ours, _| ours.rate),
-            of(&|raw, ours, _| ours.rate / raw.rate),
-            of(&|raw, _, alone| f64::from(callers) * alone.rate / raw.rate),
-            of(&|_, ours, _| ours.p50),
-            of(&|raw, _, _| raw.p50),
-            of(&|_, ours, _| ours.usec),
-            of(&|raw, _, _| raw.usec),
-            of(&|_, ours, _| ours.server_cpu),
-            of(&|raw, _, _| raw.server_cpu),
-            of(&|_, ours, _| 1.0 / ours.requests),
+            of(&|_, ours| ours.rate),
+            of(&|raw, ours| ours.rate / raw.rate),
+            x_single(&|by_hand, _| by_hand.rate),
+            x_single(&|_, alone| f64::from(callers) * alone.rate),
+            of(&|_, ours| ours.p50),
+            of(&|raw, _| raw.p50),
+            of(&|_, ours| ours.usec),
+            of(&|raw, _| raw.usec),
+            of(&|_, ours| ours.server_cpu),
+            of(&|raw, _| raw.server_cpu),
+            of(&|_, ours| 1.0 / ours.requests),
         );
     }
 

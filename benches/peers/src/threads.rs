@@ -3,6 +3,7 @@
 #[path = "../../support/throughput.rs"]
 mod throughput;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -50,7 +51,20 @@ fn cases() -> Vec<(&'static str, Call)> {
         (governor(Duration::from_nanos(1), u32::MAX), governor_exhausted());
     let (leaky_bucket, semaphore) = (leaky_bucket_full(), Semaphore::new(64));
     let (ratelimit, ratelimit_refused) = (ratelimit_full(), ratelimit_exhausted());
+    let (clock, word) = (quanta::Clock::new(), AtomicU64::new(0));
+    // As in `decide`, until it is this thread's turn.
+    let floor = move || {
+        let now = clock.raw();
+        let mut old = word.load(Ordering::Acquire);
+        while let Err(other) =
+            word.compare_exchange_weak(old, old.max(now) + 1, Ordering::AcqRel, Ordering::Acquire)
+        {
+            old = other;
+        }
+        true
+    };
     vec![
+        ("floor", Box::new(floor)),
         ("governor, granted", Box::new(move || theirs.check().is_ok())),
         ("tollgate, granted", Box::new(move || granted.try_acquire(1).is_ok())),
         ("tollgate, in hand", Box::new(move || cached.try_acquire(1).is_ok())),

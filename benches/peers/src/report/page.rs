@@ -196,7 +196,7 @@ fn decisions(results: &Results) -> String {
     );
     text += "Threads on one limiter, millions of calls a second:\n\n![curves](pictures/benchmarks/threads.svg)\n\n";
     let rows = names.flat_map(|peer| ["granted", "refused"].map(|kind| format!("{peer}, {kind}")));
-    let own = ["tollgate, warming up", "tollgate, in hand"].map(str::to_owned);
+    let own = ["tollgate, warming up", "tollgate, in hand", "floor"].map(str::to_owned);
     let rows = rows.chain(own).filter_map(|name| {
         let curve = results.curve("peers threads", &name, "million_a_second");
         (!curve.is_empty()).then(|| (name, curve.into_iter().map(|(_, rate)| Some(rate)).collect()))
@@ -318,7 +318,9 @@ fn redis(results: &Results) -> String {
     }
     format!(
         "## Over Redis\n\n`cargo bench --features redis --bench redis`. Floor B is a script of `TIME`, `GET` and `SET`. \
-         Times are in microseconds; `single` is one request for each permit on the same connection.\n\n\
+         Times are in microseconds; `single` is one request for each permit on the same connection, and `by_hand` one for \
+         all callers that wait, sent by a task that does nothing else. `at_most` is what the callers could do if no answer took \
+         longer than a lone one.\n\n\
          ![curves](pictures/benchmarks/redis.svg)\n\n```text\n{printed}\n```\n\n"
     )
 }
