@@ -67,8 +67,8 @@ const ONE_WORD: Why = Why {
     section: "Why is the lock the top bit of the word?",
 };
 const HANDS_OUT: Why = Why {
-    reason: "A reply wakes all callers that it serves, and the next request waits for them, at most half a millisecond: so \
-             the rate is that of the wake-ups and of one round trip after the other.",
+    reason: "A reply goes from the thread of the connection to a worker of the runtime, and the next request back. The \
+             workers meet at the lock of the key, which takes a quarter of their time.",
     section: SHARED,
 };
 const SCRIPT: Why = Why {
