@@ -26,8 +26,8 @@ const SCATTERED: Why = Why {
     section: CROWD,
 };
 const NEIGHBOURS: Why = Why {
-    reason: "Each that leaves brings its future, its entry of the queue and its two neighbours' entries into the cache; \
-             a sleep is its own entry.",
+    reason: "Each that leaves brings its future, its entry of the queue and those of its neighbours into the cache, as a \
+             bare list does (the row below it), and takes the lock, counts, and gives its entry back.",
     section: LEAVING,
 };
 const SAME_TABLE: Why = Why {
