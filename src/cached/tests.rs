@@ -385,6 +385,41 @@ fn many_threads_use_no_more_than_there_is() {
 }
 
 #[test]
+fn what_is_held_counts_in_all_that_a_limiter_is_asked() {
+    let clock = ManualClock::auto_advance();
+    let policy = TokenBucket::new(Rate::per_second(100_000.0), 1_000);
+    let limiter = RateLimiter::builder(policy).clock(clock).build_cached(1, 64);
+    assert_eq!(block_on(limiter.acquire(1)), Ok(Duration::ZERO));
+    let held = limiter.shared.slots.held();
+    let all = limiter.shared.limiter.available() + held;
+    assert!(held > 1, "some are in hand");
+    let limits = block_on(limiter.limits(1)).expect("in process");
+    assert_eq!((limits[0].remaining, limiter.available()), (all, all));
+    // What is held, and the rest from the limiter.
+    let grant = block_on(Limiter::try_acquire_up_to(&limiter, held + 1)).expect("all are there");
+    assert_eq!((grant.cost(), limiter.available()), (held + 1, all - held - 1));
+    assert!(!grant.holds_places() && format!("{grant:?}").contains("cost"));
+    // No more than what is held, so that it stays; then less, so that it goes.
+    limiter.try_acquire(1).expect("there");
+    let held = limiter.shared.slots.held();
+    drop(block_on(Limiter::shrink_to(&limiter, held)));
+    assert_eq!((limiter.shared.slots.held(), limiter.available()), (held, held));
+    drop(block_on(Limiter::shrink_to(&limiter, held - 1)));
+    assert_eq!((limiter.shared.slots.held(), limiter.available()), (0, 0));
+    // Nothing is held, and all is there.
+    block_on(Limiter::reset(&limiter)).expect("in process");
+    let all = limiter.available();
+    let grant = block_on(Limiter::try_acquire_up_to(&limiter, all + 9)).expect("what is there");
+    assert_eq!((grant.cost(), limiter.available()), (all, 0));
+    let wait = block_on(limiter.acquire(2)).expect("it waits");
+    assert_eq!(wait, Duration::from_micros(20));
+    let timed = |micros| limiter.try_acquire_timeout(2, Duration::from_micros(micros));
+    assert!(block_on(timed(19)).is_err());
+    assert_eq!(block_on(timed(20)), Ok(Duration::from_micros(20)));
+    assert!(format!("{limiter:?}").contains("held_at_most"));
+}
+
+#[test]
 fn a_limiter_without_a_burst_asks_each_time() {
     let policy = SmoothBursty::evenly_spaced(Rate::per_second(1e6));
     let limiter = RateLimiter::builder(policy).clock(ManualClock::new()).build_cached(4, 64);
