@@ -31,7 +31,8 @@ pub(super) fn read_once(time: Nanos, from_then_on: Nanos) {
     READINGS.with(|readings| readings.set([time, from_then_on]));
 }
 
-fn read() -> Nanos {
+/// What the clock of a line shows.
+pub(super) fn read() -> Nanos {
     READINGS.with(|readings| {
         let [time, from_then_on] = readings.get();
         readings.set([from_then_on; 2]);
@@ -45,16 +46,8 @@ pub(super) fn line<P: Policy>(policy: P, now: Nanos) -> Arc<Line<P>> {
     line_by(policy, Clock::read_by(read, None))
 }
 
-/// A tick of the coarse clock of [`coarse_line`].
-pub(super) const TICK: Duration = Duration::from_millis(100);
-
-/// By a clock that is also read coarsely.
-pub(super) fn coarse_line<P: Policy>(policy: P, now: Nanos) -> Arc<Line<P>> {
-    stand_at(now);
-    line_by(policy, Clock::read_by(read, Some(|| read().saturating_sub(TICK))))
-}
-
-fn line_by<P: Policy>(policy: P, clock: Clock) -> Arc<Line<P>> {
+/// By such a clock.
+pub(super) fn line_by<P: Policy>(policy: P, clock: Clock) -> Arc<Line<P>> {
     Line::new(policy, clock, LazyObserver::new(Reports::default()), Bounds::NONE)
 }
 
