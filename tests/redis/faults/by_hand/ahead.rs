@@ -12,12 +12,12 @@ fn joins(mut call: Call) -> Call {
     call
 }
 
-/// Due in so many milliseconds, in a reply.
+/// In a reply: due in `millis`.
 fn booked(millis: i64) -> i64 {
     millis * 4_000
 }
 
-/// Not within the horizon, but in so many milliseconds.
+/// In a reply: due in `millis`, which is beyond the horizon.
 fn later(millis: i64) -> i64 {
     millis * 4_000 + 1
 }
