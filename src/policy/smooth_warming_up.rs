@@ -467,11 +467,9 @@ mod tests {
 
     #[test]
     fn a_settlement_starts_from_the_last_one() {
-        let limiter = |rate| {
-            let policy = SmoothWarmingUp::new(Rate::per_second(rate), Duration::from_secs(4));
-            crate::RateLimiter::with_clock(policy, crate::ManualClock::new())
-        };
-        let (settled, asked) = (limiter(1.0), limiter(1.0));
+        let policy = SmoothWarmingUp::new(Rate::per_second(1.0), Duration::from_secs(4));
+        let limiter = || crate::RateLimiter::with_clock(policy.clone(), crate::ManualClock::new());
+        let (settled, asked) = (limiter(), limiter());
         let mut grant = settled.try_acquire(4).expect("ready");
         grant.settle(3).expect("less");
         grant.settle(1).expect("less");

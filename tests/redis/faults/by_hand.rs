@@ -18,13 +18,34 @@ pub(super) use replies::other_policy;
 use super::wires::Hand;
 use super::{Limiter, builder, bursty, ms};
 
-type Call = Acquire<RedisRateLimiter<SmoothBursty, Hand>>;
+pub(super) type Call = Acquire<RedisRateLimiter<SmoothBursty, Hand>>;
 
 /// A limiter at this rate, which books up to three quarters of a second ahead.
 fn limiter(per_second: f64, clock: &ManualClock) -> (Limiter<Hand>, Hand) {
     let hand = Hand::default();
     let builder = builder(bursty(per_second), hand.clone()).horizon(ms(1_000));
     (builder.clock(clock).build(), hand)
+}
+
+/// A caller that waits now.
+pub(super) fn joins(mut call: Call) -> Call {
+    assert!((&mut call).now_or_never().is_none());
+    call
+}
+
+/// The callers of `join` are in one request, because another is under way when they come.
+pub(super) fn in_one_request<R>(
+    limiter: &Limiter<Hand>,
+    hand: &Hand,
+    join: impl FnOnce() -> R,
+) -> R {
+    let mut quota = Box::pin(limiter.quota());
+    assert!((&mut quota).now_or_never().is_none());
+    hand.send();
+    let callers = join();
+    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    assert!(quota.now_or_never().is_some());
+    callers
 }
 
 pub(super) fn refused() -> Result<Reply, Failure> {

@@ -1,24 +1,18 @@
 //! What a request asks for where many callers wait: it is sent and answered by hand.
 
 use futures::future::FutureExt;
-use tollgate::redis::{RedisRateLimiter, Reply};
-use tollgate::{Acquire, ManualClock};
+use tollgate::ManualClock;
+use tollgate::redis::Reply;
 
+use super::by_hand::{Call, in_one_request, joins};
 use super::wires::Hand;
 use super::{Limiter, builder, bursty, denied, ms};
-
-type Call = Acquire<RedisRateLimiter<tollgate::SmoothBursty, Hand>>;
 
 /// Ten a second, and a horizon of a second. Nothing that Redis has said grows old.
 fn limiter(clock: &ManualClock) -> (Limiter<Hand>, Hand) {
     let hand = Hand::default();
     let builder = builder(bursty(10.0), hand.clone()).horizon(ms(1_000)).refresh(ms(3_600_000));
     (builder.clock(clock).build(), hand)
-}
-
-fn joins(mut call: Call) -> Call {
-    assert!((&mut call).now_or_never().is_none());
-    call
 }
 
 /// A reply that says "later" to each of `callers`, and then `others`.
@@ -33,14 +27,9 @@ fn refused(millis: i64) -> i64 {
 
 /// Twenty callers for `n` permits that have been told to wait. A request asks for eight of them when the first is due.
 fn twenty(limiter: &Limiter<Hand>, hand: &Hand, n: u32, millis: i64) -> Vec<Call> {
-    // They are in one request, because another is under way when they come.
-    let mut quota = Box::pin(limiter.quota());
-    assert!((&mut quota).now_or_never().is_none());
-    hand.send();
-    let callers: Vec<_> = (0..20).map(|_| joins(limiter.acquire(n))).collect();
-    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    let join = || (0..20).map(|_| joins(limiter.acquire(n))).collect();
+    let callers = in_one_request(limiter, hand, join);
     hand.answer(Ok(later(20, millis, &[])));
-    assert!(quota.now_or_never().is_some());
     callers
 }
 

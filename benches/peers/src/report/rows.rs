@@ -26,7 +26,7 @@ const SCATTERED: Why = Why {
     section: CROWD,
 };
 const NEIGHBOURS: Why = Why {
-    reason: "Each that leaves brings its future, its entry of the queue and those of its neighbours into the cache, as a \
+    reason: "Each that leaves brings its future, its entry of the queue and its neighbours' entries into the cache, as a \
              bare list does (the row below it), and takes the lock, counts, and gives its entry back.",
     section: LEAVING,
 };
@@ -419,7 +419,7 @@ fn redis(results: &Results) -> Vec<Row> {
     let refused = results.get("redis", "SmoothBursty, refused", "x_floor");
     vec![
         Row::at_least(
-            "Redis, 256 callers: permits over those of one request each",
+            "Redis, 256 callers: permits over one request for each",
             7.0,
             callers("x_single"),
         )

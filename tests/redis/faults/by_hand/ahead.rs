@@ -4,13 +4,8 @@ use futures::future::FutureExt;
 use tollgate::ManualClock;
 use tollgate::redis::Reply;
 
-use super::{Call, limiter};
+use super::{in_one_request, joins, limiter};
 use crate::faults::ms;
-
-fn joins(mut call: Call) -> Call {
-    assert!((&mut call).now_or_never().is_none());
-    call
-}
 
 /// In a reply: due in `millis`.
 fn booked(millis: i64) -> i64 {
@@ -44,12 +39,9 @@ fn a_caller_goes_ahead_of_no_caller_whose_time_is_booked() {
     let clock = ManualClock::new();
     clock.advance(ms(10_000));
     let (limiter, hand) = limiter(10.0, &clock);
-    let mut quota = Box::pin(limiter.quota());
-    assert!((&mut quota).now_or_never().is_none());
-    hand.send();
-    let second = joins(limiter.acquire(1));
-    let first = joins(limiter.acquire(1).ahead_by(ms(2_000)));
-    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    let [second, first] = in_one_request(&limiter, &hand, || {
+        [0, 2_000].map(|ahead| joins(limiter.acquire(1).ahead_by(ms(ahead))))
+    });
     hand.answer(Ok(reply(&[booked(100), booked(200)])));
     let _waiting = joins(limiter.acquire(1));
     // After the first, but not before the second.
@@ -66,12 +58,9 @@ fn a_booked_caller_is_no_sign_of_where_others_go_ahead() {
     let clock = ManualClock::new();
     clock.advance(ms(10_000));
     let (limiter, hand) = limiter(10.0, &clock);
-    let mut quota = Box::pin(limiter.quota());
-    assert!((&mut quota).now_or_never().is_none());
-    hand.send();
-    let last = joins(limiter.acquire(1));
-    let [first, leaver] = [(); 2].map(|()| joins(limiter.acquire(1).ahead_by(ms(2_000))));
-    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    let [last, first, leaver] = in_one_request(&limiter, &hand, || {
+        [0, 2_000, 2_000].map(|ahead| joins(limiter.acquire(1).ahead_by(ms(ahead))))
+    });
     hand.answer(Ok(reply(&[booked(700), later(800), later(900)])));
     drop(leaver);
     clock.advance(ms(300));
