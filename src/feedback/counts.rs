@@ -46,3 +46,22 @@ impl Counts {
         !self.is_said && cost.number(0) > 1
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_one_request_unless_a_number_counts_them() {
+        let tokens = Counts::from_iter([Some(Unit::Tokens)]);
+        assert_eq!([0, 3].map(|cost| tokens.units(cost)), [[1, 0, 0, 0], [1, 3, 0, 0]]);
+        let requests = Counts::from_iter([Some(Unit::Requests)]);
+        assert_eq!([0, 3].map(|cost| requests.units(cost)), [[0, 0, 0, 0], [3, 0, 0, 0]]);
+        // Nothing was said: the first number may count something else.
+        let unsaid = Counts::default();
+        assert_eq!([0, 3].map(|cost| unsaid.units(cost)), [[0, 0, 0, 0], [1, 0, 0, 0]]);
+        let all = [&tokens, &requests, &unsaid];
+        assert_eq!(all.map(|counts| counts.differs(3_u32)), [false, false, true]);
+        assert!(!unsaid.differs(1_u32));
+    }
+}

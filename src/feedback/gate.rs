@@ -264,3 +264,75 @@ impl Policy for Gate {
         if self.pace.is_none() { Duration::ZERO } else { TWO_TICKS }
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    const NONE: Passed = Passed { out: [0; 4], level: BURST, at: Nanos::ZERO };
+
+    fn at(seconds: u64) -> Nanos {
+        Nanos::new(seconds * 1_000_000_000)
+    }
+
+    fn rising(rises: bool) -> Cap {
+        Cap {
+            cap: 5,
+            opening: 10,
+            since: at(10),
+            knee: at(20),
+            at_knee: 7,
+            reset: at(30),
+            alone: at(30),
+            rises,
+        }
+    }
+
+    fn paced(rate: f64, cuts: u32) -> Gate {
+        Gate { pace: Pace { rate, cuts, ..Pace::NONE }, ..Gate::OPEN }
+    }
+
+    #[test]
+    fn what_remains_changes_at_the_knee_and_at_the_reset_or_rises_between_them() {
+        let cases =
+            [(9, 0, 0), (10, 5, 5), (15, 5, 6), (20, 7, 7), (25, 7, 8), (29, 7, 9), (30, 10, 10)];
+        for (seconds, steps, rises) in cases {
+            let remaining = [false, true].map(|rises| rising(rises).remaining_at(at(seconds)));
+            assert_eq!(remaining, [steps, rises], "at {seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_call_waits_for_no_unit_that_it_does_not_take() {
+        let mut gate = Gate::OPEN;
+        gate.caps[1] = Cap { cap: 0, ..rising(false) };
+        let out = Passed { out: [0, 3, 0, 0], ..NONE };
+        let now = |cost| gate.ready_at(&out, at(10), cost).map(|ready| ready.has_come(at(10)));
+        assert_eq!((now((1, 0, 0, 0)), now((1, 1, 0, 0))), (Ok(true), Ok(false)));
+        assert_eq!((gate.idle_at(&out), gate.idle_at(&NONE)), (None, Some(Nanos::ZERO)));
+    }
+
+    #[test]
+    fn nothing_is_there_before_it_opens_and_then_what_is_not_under_way() {
+        let gate = Gate { caps: [rising(false); 4], shut_until: at(15), ..Gate::OPEN };
+        let out = Passed { out: [1, 2, 9, 0], ..NONE };
+        assert_eq!(gate.available(&out, at(14)), (0, 0, 0, 0));
+        assert_eq!(gate.available(&out, at(15)), (4, 3, 0, 5));
+    }
+
+    #[test]
+    fn what_is_stored_outlives_a_change_of_the_pace_but_not_a_cut() {
+        let empty = || Passed { level: 0.0, ..NONE };
+        let level = |old: Gate, new: Gate| {
+            let mut passed = empty();
+            new.migrate(&old, &mut passed, at(2));
+            passed.level
+        };
+        assert_eq!(level(paced(1.0, 1), paced(10.0, 1)), 2.0);
+        assert_eq!(level(paced(1.0, 1), paced(10.0, 2)), 0.0);
+        assert_eq!(level(Gate::OPEN, paced(10.0, 0)), BURST);
+        assert_eq!(level(paced(1.0, 1), Gate::OPEN), 0.0);
+        assert_eq!(paced(1.0, 0).catch_up(), TWO_TICKS);
+        assert_eq!(Gate::OPEN.catch_up(), Duration::ZERO);
+    }
+}

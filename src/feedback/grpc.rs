@@ -195,6 +195,27 @@ mod tests {
         }
     }
 
+    /// A duration's nanoseconds are less than a second.
+    #[test]
+    fn a_delay_of_a_thousand_million_nanoseconds_is_malformed() {
+        let bytes = |number: u32| {
+            let sevens = (0..5).map(|at| (number >> (7 * at) & 0x7f) as u8 | 0x80);
+            let mut bytes: Vec<_> = sevens.collect();
+            bytes[4] &= 0x7f;
+            bytes
+        };
+        let field = |number: u8, value: &[u8]| {
+            [&[number << 3 | 2, u8::try_from(value.len()).expect("short")], value].concat()
+        };
+        let delay = |nanos| {
+            let info = field(1, &[&[2 << 3][..], &bytes(nanos)].concat());
+            let name = field(1, b"type.googleapis.com/google.rpc.RetryInfo");
+            retry_delay(&field(3, &[name, field(2, &info)].concat()))
+        };
+        let most = Duration::from_nanos(999_999_999);
+        assert_eq!((delay(999_999_999), delay(1_000_000_000)), (Some(Some(most)), None));
+    }
+
     /// `Status { code: 8, message: "slow down", details: [RetryInfo { 2.5 s }] }`.
     const DETAILS: &str = "CAgSCXNsb3cgZG93bho2Cih0eXBlLmdvb2dsZWFwaXMuY29tL2dvb2dsZS5ycGMuUmV0cnlJbmZvEgoKCAgCEIDKte4B";
 

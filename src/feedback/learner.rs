@@ -39,7 +39,7 @@ const DOUBLE_SECONDS: f64 = 2.0;
 const DOUBLINGS: f64 = 3.0;
 const SEARCH: f64 = 0.7;
 
-/// So many refusals in a row are a window that is used up, and not a rate.
+/// This many refusals in a row are a window that is used up, and not a rate.
 const WINDOW_AFTER: u32 = 6;
 
 /// More failures in a row are no chance. The share is of about this many calls.

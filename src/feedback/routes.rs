@@ -103,6 +103,21 @@ mod tests {
         let routes = routes(&[("GET /repos/rust-lang/rust/issues/17", CORE)]);
         assert_eq!(routes.bucket(&route("POST /user")), Some(CORE));
         assert_eq!(routes.0.len(), 1);
+        let again = [("GET /repos/a/b", CORE), ("GET /user", CORE)];
+        assert_eq!(self::routes(&again).0.len(), 1);
+    }
+
+    #[test]
+    fn a_route_of_more_segments_is_told_by_the_first() {
+        let deep = |last: &str| route(&format!("GET /a/b/c/d/e/f/{last}"));
+        assert_eq!((deep("x").len(), deep("x") == deep("y")), (DEPTH, true));
+        assert_ne!(route("GET /a/b/c/d/e/x"), route("GET /a/b/c/d/e/y"));
+    }
+
+    #[test]
+    fn a_route_that_others_continue_can_have_its_own_bucket() {
+        let routes = routes(&[("GET /a/b", CORE), ("GET /a/c", SEARCH), ("GET /a", CODE)]);
+        assert_eq!(routes.bucket(&route("GET /a")), Some(CODE));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! What a [`Feedback`](super::Feedback) has learned, and what follows from each answer.
 
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
+
 use std::time::Duration;
 
 use super::answer::{Answer, Meter, Unit, Verdict};

@@ -63,7 +63,7 @@ impl Form {
             Self::Seconds => seconds(text).map(When::After),
             Self::Millis => {
                 let (whole, nanos) = decimal(text)?;
-                let fraction = Duration::from_nanos(u64::from(nanos / 1_000_000));
+                let fraction = Duration::from_nanos(u64::from(nanos / 1_000));
                 Some(When::After(Duration::from_millis(whole).saturating_add(fraction)))
             }
             Self::Epoch => seconds(text).map(When::At),

@@ -17,7 +17,7 @@ where
 {
     /// Puts all keys under another rule, shard by shard. If several calls run at once, the last rule wins.
     pub(super) fn set_rule(&self, rule: &PolicySource<K, P>) {
-        let number = self.rules.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.rules.fetch_add(1, Ordering::Relaxed);
         for part in self.parts() {
             // Run and dropped after unlocking, even if a policy panics.
             let mut after = After::default();

@@ -140,8 +140,7 @@ impl<T> Segments<T> {
     }
 
     fn below(&self, table: u32, first: u32, end: u32) -> Option<Visit> {
-        let tables = first..table.min(short(self.tables.len()));
-        let table = tables.rev().find(|&table| self.tables[long(table)].num_buckets() > 0)?;
+        let table = (first..table.min(short(self.tables.len()))).next_back()?;
         Some(Visit { place: Place { table, bucket: 0 }, first, end })
     }
 
@@ -270,6 +269,50 @@ mod tests {
         assert!(segments.tables.len() <= 8, "{} tables", segments.tables.len());
         let buckets: usize = segments.tables.iter().map(HashTable::num_buckets).sum();
         assert!(buckets <= 4096, "{buckets} buckets for {} keys", keys.len());
+        // Down to one table.
+        for &key in &keys.clone() {
+            let place = segments.find(hash_of(&key), |other| *other == key).expect("it is there");
+            keys.remove(&segments.remove(place));
+            segments.tidy(place.table(), hash_of);
+            holds(&segments, &hash_of, &keys);
+        }
+        assert_eq!(segments.tables.len(), 1);
+        assert!(segments.tables[0].num_buckets() < 8);
+    }
+
+    #[test]
+    fn a_table_shrinks_to_twice_what_it_holds_and_joins_below_a_quarter_of_the_mean() {
+        let hasher = NumberHasher::default();
+        let hash_of = |key: &u64| hasher.hash_one(key);
+        let mut segments = Segments::new();
+        let fill = |segments: &mut Segments<u64>, keys: std::ops::Range<u64>| {
+            keys.for_each(|key| _ = segments.insert(hash_of(&key), key, hash_of));
+        };
+        let leave = |segments: &mut Segments<u64>, keys: std::ops::Range<u64>| {
+            for key in keys {
+                let place = segments.find(hash_of(&key), |other| *other == key).expect("there");
+                segments.remove(place);
+            }
+        };
+        fill(&mut segments, 0..300);
+        let buckets = |segments: &Segments<u64>| segments.tables[0].num_buckets();
+        assert_eq!(buckets(&segments), 512);
+        let mut there = 300;
+        for (left, shrunk) in [(64, 512), (63, 256), (32, 256), (31, 128), (0, 1)] {
+            leave(&mut segments, left..there);
+            there = left;
+            segments.tidy(0, hash_of);
+            assert_eq!(buckets(&segments), shrunk, "{left} left");
+        }
+        let few = MEAN as u64 / 4 * 2;
+        fill(&mut segments, 0..MEAN as u64 + 1);
+        assert_eq!(segments.tables.len(), 2);
+        leave(&mut segments, few..MEAN as u64 + 1);
+        segments.tidy(1, hash_of);
+        assert_eq!(segments.tables.len(), 2);
+        leave(&mut segments, few - 1..few);
+        segments.tidy(1, hash_of);
+        assert_eq!(segments.tables.len(), 1);
     }
 
     #[test]

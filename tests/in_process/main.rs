@@ -24,6 +24,7 @@ mod published_mistakes;
 mod rooms;
 #[cfg(feature = "tokio")]
 mod runtimes;
+mod shown;
 mod snippets;
 mod support;
 #[cfg(feature = "tokio")]

@@ -168,7 +168,8 @@ fn limiters_of_one_name_are_added_up_and_dropped_ones_stay() {
 #[test]
 fn two_limiters_as_one_show_the_callers_of_both_queues() {
     let (values, clock) = (Values::default(), ManualClock::new());
-    let both = search(&clock).and(&RateLimiter::with_clock(InFlight::new(1), &clock));
+    let limiter = search(&clock);
+    let both = limiter.and(&RateLimiter::with_clock(InFlight::new(1), &clock));
     let publisher = Publisher::new();
     publisher.add(&both);
     with_local_recorder(&values, || {
@@ -181,6 +182,13 @@ fn two_limiters_as_one_show_the_callers_of_both_queues() {
         let shown = values.shown();
         assert!(shown.contains(&"waiting limiter=search [2.0]".to_owned()), "{shown:?}");
     });
+    // Although one of the two goes on without it.
+    drop(both);
+    with_local_recorder(&values, || publisher.publish());
+    assert_eq!(
+        (format!("{publisher:?}"), limiter.queue_len()),
+        ("Publisher { limiters: 0 }".into(), 0)
+    );
 }
 
 #[test]
@@ -195,7 +203,7 @@ fn all_keys_are_one_and_parts_have_a_label() {
             limiter.blocking_acquire(&key, (1, 1)).expect("it is full");
             limiter.blocking_acquire(&key, (1, 1)).expect("waits for a second");
         }
-        let _place = limiter.reserve(&99, (1, 1)).expect("a place");
+        let _places = [99, 99].map(|key| limiter.reserve(&key, (1, 1)).expect("a place"));
         publisher.publish();
     });
     let shown = values.shown();
@@ -208,7 +216,7 @@ fn all_keys_are_one_and_parts_have_a_label() {
     );
     assert_eq!(shown.len(), 5, "{shown:?}");
     assert_eq!(shown[3], "waited_microseconds_total limiter=unnamed [100000000.0]");
-    assert_eq!(shown[4], "waiting limiter=unnamed [1.0]");
+    assert_eq!(shown[4], "waiting limiter=unnamed [2.0]");
 }
 
 /// On a thread, whose recorder is the global one: none here.
@@ -396,7 +404,8 @@ fn the_rate_of_a_feedback_is_what_it_has_learned() {
     use tollgate::{Granted as _, Limiter as _, PausedBy};
 
     let (values, clock) = (Values::default(), ManualClock::auto_advance());
-    let feedback = Feedback::builder(search(&clock)).start(Rate::per_second(0.5)).build();
+    let limiter = search(&clock);
+    let feedback = Feedback::builder(limiter.clone()).start(Rate::per_second(0.5)).build();
     let publisher = Publisher::new();
     publisher.add(&feedback);
     with_local_recorder(&values, || publisher.publish());
@@ -414,9 +423,30 @@ fn the_rate_of_a_feedback_is_what_it_has_learned() {
     let pause = now.pause.expect("the server refused a call");
     assert_eq!((pause.ends_in.as_secs(), pause.by), (30, PausedBy::Server));
     assert!(now.rate.expect("it is learned").as_per_second() <= 0.5, "{now}");
+    // Although the limiter goes on without it.
     drop(feedback);
+    assert_eq!(limiter.queue_len(), 0);
     with_local_recorder(&values, || publisher.publish());
     let shown = values.shown();
     assert!(shown.contains(&"granted_total limiter=search [1.0]".to_owned()), "{shown:?}");
     assert_eq!(format!("{publisher:?}"), "Publisher { limiters: 0 }");
+}
+
+#[cfg(feature = "feedback")]
+#[test]
+fn callers_that_wait_for_the_server_count_as_waiting() {
+    use tollgate::feedback::Feedback;
+
+    let (values, clock) = (Values::default(), ManualClock::new());
+    let feedback = Feedback::new(search(&clock));
+    let publisher = Publisher::new();
+    publisher.add(&feedback);
+    tollgate::block_on(async {
+        let mut call = feedback.acquire(1).await.expect("the first");
+        call.refused(Some(Duration::from_secs(30))).await;
+        let (_first, _second) = (feedback.reserve(1).await, feedback.reserve(1).await);
+        with_local_recorder(&values, || publisher.publish());
+    });
+    let shown = values.shown();
+    assert!(shown.contains(&"waiting limiter=search [2.0]".to_owned()), "{shown:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Learner, Pace, Recent, Search};
+use super::{CHANCE, LEAST_FOUND, LEAST_LEFT, LONGEST_PROBE, Learner, Pace, Recent, Search};
 use crate::units::Nanos;
 
 /// Between two calls.
@@ -248,6 +248,72 @@ fn strangers_that_use_a_quota_up_leave_what_was_delivered_lately() {
     assert!(near(learner.rate, 2.0), "{}", learner.rate);
     let wait = learner.until.since(at(700));
     assert!(learner.until >= at(700) && wait <= Duration::from_secs(1), "{wait:?}");
+    // Within two calls, of a quota of other units twice as many; and without a call nothing is known of the share.
+    let left = |of_requests, recent: &Recent| {
+        let mut learner = found(100.0);
+        learner.used_up((at(600), at(600), at(700)), of_requests, recent);
+        let wait = learner.until.since(at(700)).as_secs_f64();
+        assert!(wait <= 2.0 / learner.rate, "{wait}");
+        learner.rate
+    };
+    assert!(near(left(true, &recent), 2.0) && near(left(false, &recent), 4.0));
+    assert!(near(left(false, &Recent::new(at(0))), 100.0));
+}
+
+#[test]
+fn an_outage_leaves_a_rate_that_is_known_and_the_least_of_one_that_is_not() {
+    let unused = Recent::new(at(0));
+    let out = |mut learner: Learner| {
+        assert_eq!((0..=CHANCE).filter(|_| learner.failed(at(20), at(20), &unused)).count(), 1);
+        learner
+    };
+    let known = out(found(100.0));
+    assert!(near(known.rate, 100.0));
+    assert_eq!((known.share, known.fails()), (0.0, true));
+    let unknown = out(searching(f64::INFINITY));
+    assert_eq!((unknown.rate, unknown.cuts), (LEAST_LEFT, 1));
+    assert_eq!((unknown.share, unknown.fails()), (0.5, false));
+}
+
+#[test]
+fn few_calls_that_succeed_leave_a_call_in_the_longest_time_between_probes() {
+    let mut learner = found(10.0);
+    learner.share = 1e-6;
+    assert!(near(learner.pace_for(1), 1.0 / LONGEST_PROBE));
+}
+
+#[test]
+fn a_pace_that_is_off_by_less_than_a_hundredth_stays() {
+    let mut learner = found(100.0);
+    learner.set_pace(1, LONGEST);
+    for (rate, pace) in [(100.5, 100.0), (99.5, 100.0), (102.0, 102.0)] {
+        learner.rate = rate;
+        learner.set_pace(1, LONGEST);
+        assert!(near(learner.pace().rate, pace), "{rate}");
+    }
+}
+
+#[test]
+fn what_is_no_more_than_what_is_known_is_not_searched_again() {
+    let mut learner = found(LEAST_FOUND);
+    learner.rate = LEAST_FOUND;
+    learner.told(at(20), at(30), &Recent::new(at(0)));
+    assert!(!learner.is_searching);
+    assert!(learner.lowered().is_some() && searching(10.0).lowered().is_none());
+}
+
+#[test]
+fn probes_of_many_clients_are_spread_over_as_long_as_they_wait() {
+    let wait = |seed| {
+        let mut learner = found(100.0);
+        (learner.row, learner.random) = (30, seed);
+        learner.refused(at(20), at(11), None);
+        learner.until.since(at(20)).as_secs_f64()
+    };
+    let waits: Vec<_> = (1..=20).map(wait).collect();
+    let spread =
+        waits.iter().copied().fold(0.0, f64::max) - waits.iter().copied().fold(99.0, f64::min);
+    assert!(spread > LONGEST_PROBE / 2.0, "{waits:?}");
 }
 
 #[test]

@@ -5,9 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use tollgate::{
-    ExceedsCapacity, KeyedRateLimiter, ManualClock, Nanos, Policy, Rate, RateLimiter, Ready,
+    Event, ExceedsCapacity, KeyedRateLimiter, ManualClock, Nanos, Policy, Rate, RateLimiter, Ready,
     TokenBucket,
 };
 
@@ -115,6 +116,20 @@ fn emptied() -> (ManualClock, RateLimiter<Broken>, Broken) {
 
 fn panics<R>(act: impl FnOnce() -> R) -> bool {
     catch_unwind(AssertUnwindSafe(act)).is_err()
+}
+
+/// It hears of a grant before the caller has it.
+#[test]
+fn a_listener_that_panics_costs_a_caller_that_blocks_or_waits_no_permits() {
+    let refusing = |event: &Event| panic!("a listener that panics, on purpose: {event:?}");
+    let policy = TokenBucket::new(Rate::per_second(10.0), 10).initial(0);
+    let builder = RateLimiter::builder(policy).clock(ManualClock::auto_advance());
+    let limiter = builder.slow_wait(Duration::ZERO).on_event(refusing).build();
+    assert!(panics(|| drop(limiter.blocking_acquire(5))));
+    assert_eq!(limiter.available(), 5);
+    assert!(panics(|| _ = outcome(&mut limiter.acquire(9))));
+    assert_eq!(limiter.available(), 9);
+    assert!(limiter.try_acquire(9).is_ok());
 }
 
 /// The policy panics over the waiters in front while a caller is polled.

@@ -95,10 +95,24 @@ fn a_refused_key_takes_no_room() {
     for key in 0..1000 {
         assert!(matches!(limiter.try_acquire(&key, 6), Err(Error::ExceedsCapacity(_))));
     }
-    assert_eq!(limiter.len(), 0);
+    assert_eq!((limiter.len(), limiter.stats().refused), (0, 1_000));
     // Nor a key that is only read.
     assert_eq!((limiter.available(&1), limiter.queue_len(&1), limiter.quota(&1).limit), (5, 0, 5));
     assert!(limiter.is_empty());
+    assert!(limiter.try_acquire(&1, 5).is_ok() && !limiter.is_empty());
+}
+
+/// Nor one that was refused because it would have to wait for too long.
+#[test]
+fn a_key_at_which_nothing_is_granted_in_time_takes_no_room() {
+    let policy = TokenBucket::new(Rate::per_second(1.0), 5).initial(0);
+    let builder = KeyedRateLimiter::builder(policy).clock(ManualClock::new());
+    let limiter = builder.absent_is_new(true).build();
+    for key in 0..10 {
+        let refused = limiter.blocking_try_acquire_timeout(&key, 1, ms(999));
+        assert_eq!(refused.expect_err("in a second").retry_after(), Some(secs(1)));
+    }
+    assert_eq!((limiter.len(), limiter.stats().refused), (0, 10));
 }
 
 /// Forgotten at the very moment, and not a nanosecond before.
@@ -284,17 +298,21 @@ fn keys_are_dropped_at_will_but_not_those_in_use() {
 }
 
 /// An own hash function, however bad.
+#[derive(Default)]
+struct Zero;
+
+impl std::hash::Hasher for Zero {
+    fn finish(&self) -> u64 {
+        0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+}
+
+type Build = std::hash::BuildHasherDefault<Zero>;
+
 #[test]
 fn keys_may_collide() {
-    #[derive(Clone, Default)]
-    struct Zero;
-    impl std::hash::Hasher for Zero {
-        fn finish(&self) -> u64 {
-            0
-        }
-        fn write(&mut self, _: &[u8]) {}
-    }
-    type Build = std::hash::BuildHasherDefault<Zero>;
     let clock = ManualClock::new();
     let policy = TokenBucket::new(Rate::per_second(1.0), 5);
     let limiter = KeyedRateLimiter::builder(policy).clock(&clock).hasher(Build::default()).build();
@@ -307,6 +325,24 @@ fn keys_may_collide() {
     assert_eq!([0, 49, 50, 999, 1_000].map(|key| limiter.available(&key)), [4, 4, 3, 3, 5]);
     clock.advance(secs(2));
     assert_eq!((limiter.remove_idle(), limiter.len()), (1_000, 0));
+}
+
+#[test]
+fn keys_that_collide_are_told_apart_by_their_borrowed_forms() {
+    fn check<K, Q>(keys: [&Q; 2])
+    where
+        K: std::hash::Hash + Eq + Clone + Send + 'static,
+        Q: tollgate::ToKey<K> + ?Sized,
+    {
+        let builder = KeyedRateLimiter::<K, _>::builder(InFlight::new(1));
+        let limiter = builder.hasher(Build::default()).build();
+        let _grants = keys.map(|key| limiter.try_acquire(key, 1).expect("its own place"));
+        assert_eq!(limiter.len(), 2);
+    }
+    check::<String, str>(["a", "b"]);
+    check::<std::borrow::Cow<'static, str>, str>(["a", "b"]);
+    check::<Vec<u8>, [u8]>([b"a", b"b"]);
+    check::<u64, u64>([&1, &2]);
 }
 
 /// Only a policy knows from when on a key is as good as a new one.

@@ -77,6 +77,8 @@ fn milliseconds_to_wait_wherever_they_come() {
         assert_eq!(answer.retry_after(secs(0)), Some(millis(45)), "{name}");
         let answer = read(503, &[(name, "45, 45")]);
         assert_eq!(answer.retry_after(secs(0)), Some(millis(45)), "{name}");
+        let answer = read(429, &[(name, "45.25")]);
+        assert_eq!(answer.retry_after(secs(0)), Some(Duration::from_micros(45_250)), "{name}");
         let only = Dialects::only(Dialect::new("acme"));
         assert_eq!(only.read(429u16, &[(name, "45")]).retry_after(secs(0)), Some(millis(45)));
         let answer = read(429, &[("retry-after", "1"), (name, "soon")]);
@@ -98,8 +100,10 @@ fn a_time_to_wait_is_a_refusal_with_the_statuses_of_servers_that_cannot_answer()
         }
     }
     for status in [500, 502, 504] {
-        assert_eq!(read(status, &[("retry-after", "soon")]).verdict, Verdict::Accepted, "{status}");
+        let answer = read(status, &[("retry-after", "soon")]);
+        assert_eq!((answer.verdict, answer.is_refused()), (Verdict::Accepted, false), "{status}");
     }
+    assert_eq!(read(503, &[]).verdict, Verdict::Unavailable);
 }
 
 type Fields<'a> = &'a [(&'a str, &'a str)];

@@ -1,0 +1,139 @@
+//! What follows from each answer.
+
+use std::time::Duration;
+
+use super::{Lesson, State, TAKEN, Taken};
+use crate::feedback::answer::{Answer, Unit};
+use crate::feedback::dialect::Dialects;
+use crate::feedback::learner::Search;
+use crate::feedback::window::Heard;
+use crate::units::Nanos;
+
+/// In tenths of a second.
+fn at(tenths: u64) -> Nanos {
+    Nanos::new(tenths * 100_000_000)
+}
+
+fn fresh() -> State<()> {
+    State::new(None, at(0))
+}
+
+fn read(status: u16, fields: &[(&str, &str)]) -> Answer {
+    Dialects::default().read(status, fields)
+}
+
+/// What remains of 100 requests a minute.
+fn left(remaining: u32) -> Answer {
+    let remaining = remaining.to_string();
+    let fields = [
+        ("x-ratelimit-limit", "100"),
+        ("x-ratelimit-remaining", &remaining),
+        ("x-ratelimit-reset", "60"),
+    ];
+    read(200, &fields)
+}
+
+/// The answer to a call for one request that was sent at one time and answered at another.
+fn hear(state: &mut State<()>, (sent, now): (u64, u64), answer: &Answer, remote: bool) -> Lesson {
+    let (sent, now) = (at(sent), at(now));
+    let max = Duration::from_secs(3600);
+    let heard = Heard { sent, now, calendar: Duration::ZERO, is_dated: false, max };
+    state.learn(&heard, [1, 0, 0, 0], answer, remote, (false, 0))
+}
+
+#[test]
+fn while_calls_are_paused_an_answer_to_a_call_sent_before_the_refusal_is_stale() {
+    let mut state = fresh();
+    let refused = read(429, &[("retry-after", "30")]);
+    assert_eq!(hear(&mut state, (10, 20), &refused, false).pause, Some(Duration::from_secs(30)));
+    let told = |state: &State<()>| state.remaining(Unit::Requests, at(20)).is_some();
+    hear(&mut state, (19, 30), &left(50), false);
+    assert_eq!((state.stats.stale, told(&state)), (1, false));
+    hear(&mut state, (20, 30), &left(50), false);
+    assert_eq!((state.stats.stale, told(&state)), (1, true));
+
+    let mut state = fresh();
+    hear(&mut state, (10, 20), &refused, false);
+    hear(&mut state, (19, 320), &left(50), false);
+    assert_eq!((state.stats.stale, told(&state)), (0, true), "the pause is over");
+}
+
+#[test]
+fn a_limiter_over_redis_is_shrunk_at_first_then_once_a_second_and_when_little_remains() {
+    let mut state = fresh();
+    let cases = [
+        (10, 50, true),
+        (15, 49, false),
+        (19, 48, false),
+        (20, 47, true),
+        (21, 11, false),
+        (22, 10, true),
+    ];
+    for (now, remaining, shrinks) in cases {
+        // Each is sent when the last one was known.
+        let lesson = hear(&mut state, (now, now), &left(remaining), true);
+        assert_eq!(lesson.shrinks, shrinks, "{remaining} at {now}");
+    }
+    let mut state = fresh();
+    for now in 10..15 {
+        assert!(hear(&mut state, (now, now), &left(60), false).shrinks, "in process");
+    }
+    let mut steady = left(50);
+    steady.meters.get_mut(Unit::Requests).is_continuous = true;
+    assert!(!hear(&mut fresh(), (10, 10), &steady, false).shrinks, "it comes back by itself");
+}
+
+#[test]
+fn nothing_left_pauses_the_limiter_until_the_reset_or_until_more_is_there() {
+    let mut state = fresh();
+    assert!(state.gate().is_none() && !state.is_learning());
+    assert_eq!(hear(&mut state, (10, 10), &left(0), false).pause, Some(Duration::from_secs(60)));
+    assert!(state.pauses_limiter(at(609)) && !state.pauses_limiter(at(610)));
+    // An answer that says nothing of it changes nothing.
+    let lesson = hear(&mut state, (100, 100), &read(200, &[]), false);
+    assert_eq!((lesson.pause, lesson.resume), (None, false));
+    assert_eq!(state.remaining(Unit::Requests, at(100)), Some(0));
+    let resumes = |state: &mut State<()>, now| hear(state, (now, now), &left(5), false).resume;
+    assert!(resumes(&mut state, 200) && !resumes(&mut state, 201));
+    // At the reset the pause is over by itself. What pauses the limiter then is another's.
+    let mut state = fresh();
+    hear(&mut state, (10, 10), &left(0), false);
+    assert!(!resumes(&mut state, 610));
+}
+
+#[test]
+fn a_server_that_refuses_again_soon_after_its_time_gets_calls_more_slowly() {
+    let rate = |again: u64| {
+        let search = Search { start: 100.0, ..Search::default() };
+        let mut state = State::new(Some(Box::new(search)), at(0));
+        let refused = read(429, &[("retry-after", "10")]);
+        hear(&mut state, (10, 10), &refused, false);
+        hear(&mut state, (again - 1, again), &refused, false);
+        assert_eq!((state.stats.refused, state.stats.pauses), (2, 2));
+        assert!(state.is_learning());
+        state.rate().expect("it is learned").as_per_second()
+    };
+    // The first one leaves the least rate.
+    assert_eq!([120, 710, 711].map(rate), [1.5, 1.5, 2.0]);
+}
+
+#[test]
+fn answers_and_fields_that_cannot_be_read_are_counted() {
+    let mut state = fresh();
+    for now in 10..13 {
+        let fields = [("x-ratelimit-remaining", "many"), ("retry-after", "soon")];
+        hear(&mut state, (now, now), &read(200, &fields), false);
+    }
+    assert_eq!((state.stats.answers, state.stats.malformed), (3, 6));
+}
+
+#[test]
+fn of_what_was_taken_from_the_limiter_the_least_goes_back_if_there_is_no_room() {
+    let mut state = fresh();
+    let taken = |permits| Taken { until: at(600), permits, grant: () };
+    for permits in (1..).take(TAKEN) {
+        assert!(state.keep(taken(permits)).is_none());
+    }
+    assert_eq!(state.keep(taken(99)).expect("no room").permits, 1);
+    assert_eq!((state.taken.len(), state.stats.shrunk), (TAKEN, TAKEN as u64 + 1));
+}

@@ -1,0 +1,62 @@
+//! What the types say of themselves: their settings, and their `Debug` forms.
+
+use std::fmt::Debug;
+use std::hash::BuildHasher;
+
+use tollgate::{
+    AnyRateLimiter, FastHash, InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter,
+    TokenBucket,
+};
+
+use crate::support::outcome;
+
+fn bucket() -> TokenBucket {
+    TokenBucket::new(Rate::per_second(10.0), 10)
+}
+
+#[test]
+fn a_limiter_names_the_bounds_of_its_queue() {
+    let builder = RateLimiter::builder(bucket()).max_waiters(3).max_queued_permits(7);
+    let limiter = builder.max_waiters_per_tenant(2).build();
+    assert_eq!((limiter.max_waiters(), limiter.max_queued_permits()), (3, 7));
+    assert_eq!(limiter.max_waiters_per_tenant(), 2);
+    let builder = KeyedRateLimiter::<u64, _>::builder(bucket()).max_keys(5);
+    let limiter = builder.max_waiters(3).max_queued_permits(7).build();
+    assert_eq!((limiter.max_waiters(), limiter.max_queued_permits()), (3, 7));
+    assert_eq!(limiter.max_keys(), 5);
+}
+
+#[track_caller]
+fn shows(value: &impl Debug, words: &[&str]) {
+    let shown = format!("{value:?}");
+    assert!(words.iter().all(|word| shown.contains(word)), "{shown}");
+}
+
+#[test]
+fn all_that_a_program_holds_is_shown() {
+    let clock = ManualClock::new();
+    let builder = || RateLimiter::builder(bucket()).clock(&clock).name("calls");
+    shows(&builder(), &["RateLimiterBuilder", "calls"]);
+    let limiter = builder().build();
+    shows(&limiter.try_acquire(3).expect("there"), &["Grant", "cost: 3", "waited: 0"]);
+    shows(&limiter.try_acquire(3).expect("there").metered(), &["Metered", "cost: 3"]);
+
+    let builder = || KeyedRateLimiter::<u64, _>::builder(bucket()).clock(&clock).name("users");
+    shows(&builder(), &["KeyedRateLimiterBuilder", "users"]);
+    let keyed = builder().build();
+    keyed.try_acquire(&7, 1).expect("there");
+    shows(&keyed, &["KeyedRateLimiter", "users", "keys: 1"]);
+    shows(&keyed.at(7), &["AtKey", "7"]);
+    shows(&keyed.acquire(&7, 1), &["Acquire", "cost: 1", "outside"]);
+    shows(&FastHash::new().build_hasher(), &["FastHasher"]);
+
+    let places = RateLimiter::with_clock(InFlight::new(50), &clock);
+    let both = limiter.and(&places);
+    shows(&both, &["And", "calls"]);
+    shows(&both.acquire(1), &["Acquire", "outside"]);
+    let grant = outcome(&mut Box::pin(both.acquire(2))).expect("there");
+    shows(&grant, &["AndGrant", "cost: 2"]);
+    let any = AnyRateLimiter::new(both);
+    shows(&any, &["calls"]);
+    shows(&outcome(&mut Box::pin(any.acquire(1))).expect("there"), &["cost: 1"]);
+}
