@@ -179,13 +179,12 @@ impl Answer {
     }
 
     /// Hears of further quotas: of each unit the one counts of which less remains, or that lasts longer.
-    pub(super) fn tighten(&mut self, further: &Self) {
-        self.malformed += further.malformed;
+    pub(super) fn tighten(&mut self, further: &Meters) {
         let date = self.date.unwrap_or_default();
         let reset = |meter: &Meter| Reverse(meter.reset.map(|reset| reset.after(date)));
         let room = |meter: &Meter| (meter.remaining.unwrap_or(u64::MAX), reset(meter));
         for unit in Unit::ALL {
-            let Some(further) = further.meter(unit) else { continue };
+            let Some(further) = further.get(unit) else { continue };
             if self.meter(unit).is_none_or(|meter| room(&further) < room(&meter)) {
                 *self.meters.get_mut(unit) = further;
             }

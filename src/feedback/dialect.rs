@@ -189,7 +189,9 @@ impl Dialect {
         if self.is_structured {
             has(&Cow::Borrowed("ratelimit"))
         } else if self.markers.is_empty() {
-            self.fields.iter().any(|(_, _, name)| has(name))
+            let counts = self.fields.iter().map(|(_, _, name)| name);
+            let waits = self.waits.iter().map(|(name, _)| name);
+            counts.chain(waits).chain(&self.bucket).chain(&self.global).any(has)
         } else {
             self.markers.iter().any(has)
         }
@@ -509,8 +511,9 @@ impl Dialects {
             self.list.iter().filter(|one| self.is_sure || one.applies(headers)).collect();
         for dialect in &applying {
             if dialect.is_further {
-                let mut further = Answer { date: answer.date, ..Answer::default() };
-                dialect.read(headers, &mut further);
+                let meters = std::mem::take(&mut answer.meters);
+                dialect.read(headers, &mut answer);
+                let further = std::mem::replace(&mut answer.meters, meters);
                 answer.tighten(&further);
             } else {
                 dialect.read(headers, &mut answer);

@@ -10,6 +10,9 @@
 //! A reset is an interval of our clock: the server made the answer at some time between the sending of the call
 //! and now. A date of a whole second is the begin of that second, and a time in whole seconds was rounded up.
 
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
+
 use std::time::Duration;
 
 use super::answer::Meter;

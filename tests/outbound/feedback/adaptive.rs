@@ -337,3 +337,20 @@ fn a_call_that_waited_for_the_server_says_so_and_one_that_it_holds_back_too() {
         (secs(3), Some("the server".into()))
     );
 }
+
+#[test]
+fn many_callers_that_wait_raise_the_pace_once_it_is_learned() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(tollgate::InFlight::new(1_000), &clock);
+    let feedback = Feedback::builder(limiter).start(per_second(10.0)).build();
+    let mut call = feedback.sent(1);
+    let waiting: Vec<_> = (0..19)
+        .map(|_| futures::executor::block_on(feedback.reserve(1)).expect("a place"))
+        .collect();
+    futures::executor::block_on(call.observe(200u16, &[("x", "")]));
+    // Some go at once.
+    let queued = feedback.queue_len();
+    assert!((15..=17).contains(&queued), "{queued}");
+    assert!((19.0..21.0).contains(&rate_of(&feedback)), "{:?}", feedback.rate());
+    drop(waiting);
+}

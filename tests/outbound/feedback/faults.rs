@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::future::FutureExt;
-use tollgate::feedback::{Feedback, Unit};
+use tollgate::feedback::{Feedback, Servers, Unit};
 use tollgate::{
-    Clock, Granted, InFlight, Limiter, ManualClock, Rate, RateLimiter, SlidingWindowLog,
-    TokenBucket,
+    Clock, Granted, InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter,
+    SlidingWindowLog, TokenBucket,
 };
 
 const EMPTY: [(&str, &str); 2] = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "20")];
@@ -412,4 +412,37 @@ async fn a_program_judges_a_call_by_the_fields_and_the_body_of_its_response() {
         let answer = call.observe_body(429u16, &[("x-final", field)], body.as_bytes()).await;
         assert_eq!(answer.is_final, is_final, "{field} {body}");
     }
+}
+
+/// The answer itself is heard all the same.
+#[test]
+fn a_limiter_that_can_no_longer_be_paused_is_counted() {
+    let limiter = KeyedRateLimiter::<u32, _>::with_clock(InFlight::new(10), ManualClock::new());
+    let feedback = Feedback::new(limiter.at(7));
+    let mut call = block_on(feedback.acquire(1)).expect("granted");
+    limiter.close();
+    block_on(call.observe(429u16, &[("retry-after", "30")]));
+    assert_eq!((feedback.stats().pauses, feedback.stats().failed), (1, 1));
+}
+
+#[test]
+fn a_server_of_one_bucket_has_the_limiter_for_itself_and_of_two_shares_it() {
+    let left = |buckets: &[&str]| {
+        let policy = TokenBucket::new(Rate::per_second(1.0), 100);
+        let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+        let servers = Servers::new(limiter.clone());
+        for (path, bucket) in buckets.iter().enumerate() {
+            let route = format!("GET /{}", ["a", "b", "c"][path]);
+            let mut call = block_on(servers.at("server", &route).acquire(1)).expect("granted");
+            let fields = [
+                ("x-ratelimit-resource", *bucket),
+                ("x-ratelimit-remaining", "40"),
+                ("x-ratelimit-reset", "60"),
+            ];
+            block_on(call.observe(200u16, &fields));
+        }
+        limiter.available()
+    };
+    // Shrunk to 40 by the first answer; the second call took one.
+    assert_eq!([left(&["core", "core"]), left(&["core", "search"])], [39, 98]);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::executor::block_on;
-use tollgate::feedback::{Answer, Dialect, Dialects, Feedback, Meter, Unit, Verdict, When};
+use tollgate::feedback::{Answer, Dialect, Dialects, Feedback, Form, Meter, Unit, Verdict, When};
 use tollgate::{InFlight, ManualClock, RateLimiter};
 
 fn read(status: u16, headers: &[(&str, &str)]) -> Answer {
@@ -567,4 +567,34 @@ fn linear_and_rapid_api() {
     );
     let reset = When::After(secs(43_000));
     assert_eq!(meter(&answer, Unit::Requests), (Some(100), Some(7), Some(reset)));
+}
+
+/// What cannot be read is ignored, counted, and hides nothing else.
+#[test]
+fn fields_that_are_malformed_are_counted_one_by_one() {
+    for (fields, malformed) in [
+        (&[("ratelimit", "\"a\";r=5;t=3"), ("ratelimit-policy", "\"a\";q=many")][..], 1),
+        (&[("ratelimit", "\"a\";r=5;t=3"), ("ratelimit-policy", "\"b\";q=x, \"c\";q=y")], 2),
+        (&[("ratelimit", "\"a\";r=5;t=3"), ("ratelimit-policy", "???")], 1),
+        (&[("ratelimit", "\"a\";r=5;t=3"), ("ratelimit-policy", "\"a\";q=9;w=60")], 0),
+    ] {
+        let answer = read(200, fields);
+        let requests = answer.meter(Unit::Requests).expect("the first field is read");
+        assert_eq!((answer.malformed, requests.remaining), (malformed, Some(5)), "{fields:?}");
+    }
+    let dialect = || Dialect::new("acme").wait("acme-wait", Form::Seconds);
+    let acme = Dialects::only(dialect());
+    assert_eq!(acme.read(429u16, &[("acme-wait", "soon")]).malformed, 1);
+    // The known ones are read as well.
+    let all = Dialects::default().with(dialect());
+    let answer = all.read(429u16, &[("acme-wait", "7"), ("x-ratelimit-remaining", "3")]);
+    assert_eq!(answer.retry_after(secs(0)), Some(secs(7)));
+    assert_eq!(answer.meter(Unit::Requests).expect("read").remaining, Some(3));
+    // Beside the quotas of others, too.
+    let all = Dialects::default().with(dialect().further());
+    let answer = all.read(429u16, &[("acme-wait", "7"), ("x-ratelimit-remaining", "3")]);
+    assert_eq!(answer.retry_after(secs(0)), Some(secs(7)));
+    // By a function.
+    let field = |name: &str| (name == "acme-wait").then(|| "8".to_owned());
+    assert_eq!(all.read(429u16, &field).retry_after(secs(0)), Some(secs(8)));
 }

@@ -1,0 +1,117 @@
+//! Which of two answers is the newer one, and what is known after it.
+
+use std::time::Duration;
+
+use super::{Heard, Order, Window};
+use crate::feedback::answer::Meter;
+use crate::feedback::text::When;
+use crate::units::Nanos;
+
+const MINUTE: When = When::After(Duration::from_secs(60));
+
+/// In tenths of a second.
+fn at(tenths: u64) -> Nanos {
+    Nanos::new(tenths * 100_000_000)
+}
+
+fn meter(remaining: u64, reset: When) -> Meter {
+    Meter { limit: Some(100), remaining: Some(remaining), reset: Some(reset), ..Meter::default() }
+}
+
+fn heard((sent, now): (u64, u64), date: Option<u64>) -> Heard {
+    let (sent, now) = (at(sent), at(now));
+    let calendar = Duration::from_secs(date.unwrap_or(1_000_000));
+    Heard { sent, now, calendar, is_dated: date.is_some(), max: Duration::from_secs(3600) }
+}
+
+/// A window of which 50 remain for a minute from the tenth second on, by a server that sends dates or that does not.
+fn told(date: Option<u64>, reset: When) -> Window {
+    let mut window = Window::default();
+    assert_eq!(window.hear(&heard((100, 100), date), meter(50, reset), 1, 0), Order::First);
+    window
+}
+
+#[test]
+fn of_answers_without_dates_one_whose_reset_is_surely_later_is_of_a_new_window() {
+    let order = |times, remaining| {
+        told(None, MINUTE).hear(&heard(times, None), meter(remaining, MINUTE), 1, 0)
+    };
+    // The time to the reset was rounded up, by less than a second.
+    assert_eq!([(110, 110), (111, 111)].map(|at| order(at, 40)), [Order::Newer, Order::First]);
+    // Calls that were under way together: what remains only falls.
+    let under_way = [(51, Order::Stale), (50, Order::Newer), (49, Order::Newer)];
+    for (remaining, is) in under_way {
+        assert_eq!(order((95, 105), remaining), is, "{remaining}");
+    }
+    // One that was overtaken, from a window before.
+    assert_eq!([(80, 90), (80, 89)].map(|at| order(at, 40)), [Order::Newer, Order::Stale]);
+}
+
+#[test]
+fn of_answers_with_dates_the_time_of_the_reset_tells() {
+    let reset = |seconds: u64| When::At(Duration::from_secs(2_000_060 + seconds));
+    let order = |times, date, to| {
+        let mut window = told(Some(2_000_000), reset(1));
+        window.hear(&heard(times, Some(date)), meter(40, reset(to)), 1, 0)
+    };
+    // The same one, although the date is late.
+    assert_eq!(order((130, 130), 2_000_000, 1), Order::Newer);
+    assert_eq!(order((90, 105), 2_000_000, 2), Order::First);
+    assert_eq!(order((90, 105), 2_000_000, 0), Order::Stale);
+}
+
+#[test]
+fn how_far_a_reset_is_can_be_known_if_it_is_near_and_the_calendar_the_servers() {
+    let knows = |date, reset| heard((0, 0), date).knows(reset);
+    let after = |seconds| When::After(Duration::from_secs(seconds));
+    assert_eq!([3_599, 3_600].map(|seconds| knows(None, after(seconds))), [true, false]);
+    let date = When::At(Duration::from_secs(2_000_060));
+    assert_eq!([None, Some(2_000_000)].map(|now| knows(now, date)), [false, true]);
+}
+
+#[test]
+fn permits_come_back_steadily_only_up_to_a_limit_and_a_reset_that_are_known() {
+    let known = Meter { is_continuous: true, ..meter(5, MINUTE) };
+    for (is, meter) in [
+        (true, known),
+        (false, Meter { limit: None, ..known }),
+        (false, Meter { reset: None, ..known }),
+        (false, Meter { is_continuous: false, ..known }),
+    ] {
+        let mut window = Window::default();
+        window.hear(&heard((100, 100), None), meter, 1, 0);
+        assert_eq!((window.rises(), window.is_told()), (is, true), "{meter:?}");
+    }
+    assert!(!Window::default().is_told());
+}
+
+#[test]
+fn a_call_tries_at_the_earliest_reset_that_was_named_unless_the_server_is_not_believed() {
+    let mut window = told(None, MINUTE);
+    // The same window, as the times are rounded; and from here it would end half a second later.
+    window.hear(&heard((105, 105), None), meter(49, MINUTE), 1, 0);
+    assert_eq!(window.reset(), Some(at(700)));
+    window.distrust();
+    assert_eq!(window.reset(), Some(at(705)));
+    // Not one of the window before.
+    let mut window = told(None, MINUTE);
+    window.hear(&heard((701, 701), None), meter(49, MINUTE), 1, 0);
+    assert_eq!(window.reset(), Some(at(1_301)));
+}
+
+/// What a window shows of whether it slides.
+#[test]
+fn more_that_remains_before_the_reset_shows_that_permits_come_back_steadily() {
+    let slides = |answers: &[((u64, u64), u64)]| {
+        let mut window = told(None, MINUTE);
+        for &(times, remaining) in answers {
+            window.hear(&heard(times, None), meter(remaining, MINUTE), 1, 0);
+        }
+        window.slides()
+    };
+    assert!(slides(&[((200, 200), 51)]));
+    assert!(!slides(&[((101, 101), 50)]));
+    // Sent before the last answer came: it says nothing.
+    assert!(!slides(&[((99, 105), 60)]));
+    assert!(slides(&[((100, 105), 60)]));
+}
