@@ -195,6 +195,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn fields_of_other_types_are_skipped() {
+        let fixed = [&[6 << 3 | 1][..], &[9; 8], &[7 << 3 | 5], &[9; 4]].concat();
+        let message = [&fixed[..], &[1 << 3, 42], &fixed].concat();
+        assert_eq!((number(&message, 1), number(&message, 6)), (Some(42), Some(0)));
+        assert_eq!(number(&message[..message.len() - 1], 1), None);
+    }
+
     /// A duration's nanoseconds are less than a second.
     #[test]
     fn a_delay_of_a_thousand_million_nanoseconds_is_malformed() {

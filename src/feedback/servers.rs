@@ -468,6 +468,9 @@ mod tests {
             assert!(servers.learned().len() <= 2 * FEW + 8);
         }
         assert!(servers.learned().iter().any(|learned| learned.server == "paused"));
+        let mut limits = servers.table.limits.lock();
+        limits.sweep();
+        assert_eq!(limits.servers, 1 + limits.by_key[""].others.len());
     }
 
     /// What it names beyond that is learned where it was sent.

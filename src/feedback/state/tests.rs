@@ -137,3 +137,63 @@ fn of_what_was_taken_from_the_limiter_the_least_goes_back_if_there_is_no_room() 
     assert_eq!(state.keep(taken(99)).expect("no room").permits, 1);
     assert_eq!((state.taken.len(), state.stats.shrunk), (TAKEN, TAKEN as u64 + 1));
 }
+
+/// A window that slides: more remained before its reset.
+fn sliding() -> State<()> {
+    let mut state = fresh();
+    hear(&mut state, (10, 10), &left(50), false);
+    hear(&mut state, (100, 100), &left(60), false);
+    assert!(slides(&state));
+    state
+}
+
+fn slides(state: &State<()>) -> bool {
+    state.windows[Unit::Requests.index()].slides()
+}
+
+/// Nothing remains, and no time is named.
+fn used_up() -> Answer {
+    let fields =
+        [("x-ratelimit-limit", "100"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "60")];
+    read(429, &fields)
+}
+
+#[test]
+fn a_refusal_among_many_good_calls_may_be_chance_and_so_may_one_of_a_call_sent_before_it() {
+    let mut state = sliding();
+    hear(&mut state, (200, 201), &used_up(), false);
+    assert!(!slides(&state), "after two good calls");
+
+    let mut state = sliding();
+    (0..8).for_each(|_| _ = hear(&mut state, (110, 110), &read(200, &[]), false));
+    hear(&mut state, (200, 201), &used_up(), false);
+    assert!(slides(&state), "after ten");
+    hear(&mut state, (200, 202), &used_up(), false);
+    assert!(slides(&state), "it was under way then");
+    hear(&mut state, (202, 203), &used_up(), false);
+    assert!(!slides(&state), "by what was known");
+}
+
+#[test]
+fn of_a_quota_that_strangers_use_up_what_was_delivered_is_left() {
+    let mut state = fresh();
+    (1..=50).for_each(|call| _ = hear(&mut state, (10 * call, 10 * call), &left(99), false));
+    hear(&mut state, (510, 510), &used_up(), false);
+    let rate = state.rate().expect("it is learned").as_per_second();
+    assert!((rate - 50.0 / 51.0).abs() < 1e-6, "{rate}");
+}
+
+#[test]
+fn it_is_idle_if_nothing_holds_calls_back_and_nothing_is_under_way() {
+    let mut state = fresh();
+    assert!(state.is_idle(at(0)));
+    state.send([1, 0, 0, 0]);
+    assert!(!state.is_idle(at(0)));
+    state.land([1, 0, 0, 0]);
+    assert!(state.is_idle(at(0)));
+    state.keep(Taken { until: at(600), permits: 1, grant: () });
+    assert!(!state.is_idle(at(0)));
+    let mut state = fresh();
+    hear(&mut state, (10, 10), &read(429, &[("retry-after", "30")]), false);
+    assert!(!state.is_idle(at(309)) && !state.is_idle(at(36_009)) && state.is_idle(at(36_010)));
+}

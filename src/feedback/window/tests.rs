@@ -115,3 +115,15 @@ fn more_that_remains_before_the_reset_shows_that_permits_come_back_steadily() {
     assert!(!slides(&[((99, 105), 60)]));
     assert!(slides(&[((100, 105), 60)]));
 }
+
+#[test]
+fn a_call_was_short_if_nothing_remained_or_less_than_it_needs_and_the_rest_comes_soon() {
+    let mut window = Window::default();
+    let steady = |remaining| Meter { is_continuous: true, ..meter(remaining, MINUTE) };
+    let short = |meter| window.was_short(meter, 5);
+    assert_eq!([0, 4, 5].map(|left| short(steady(left))), [true, true, false]);
+    assert_eq!([0, 4].map(|left| short(meter(left, MINUTE))), [true, false]);
+    window.hear(&heard((100, 100), None), meter(50, MINUTE), 1, 0);
+    window.open();
+    assert!(!window.is_told() && window.cap() == super::Cap::UNKNOWN);
+}
