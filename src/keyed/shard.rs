@@ -35,7 +35,7 @@ const CLOSED: usize = usize::MAX - 1;
 pub(super) struct Shard<K, P: Policy> {
     time: Monotone,
     pub(super) rule: PolicySource<K, P>,
-    /// The number of this rule among all rules that the table has had.
+    /// The number of the change that set this rule, from zero on.
     pub(super) rule_number: u64,
     settings: Settings,
     bounds_of: Option<BoundsOf<K>>,

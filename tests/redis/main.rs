@@ -9,3 +9,5 @@ mod layers;
 mod proxies;
 mod servers;
 mod support;
+#[cfg(feature = "feedback")]
+mod two_as_one;

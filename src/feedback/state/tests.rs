@@ -197,3 +197,15 @@ fn it_is_idle_if_nothing_holds_calls_back_and_nothing_is_under_way() {
     hear(&mut state, (10, 10), &read(429, &[("retry-after", "30")]), false);
     assert!(!state.is_idle(at(309)) && !state.is_idle(at(36_009)) && state.is_idle(at(36_010)));
 }
+
+#[test]
+fn a_window_is_doubted_only_by_the_refusal_of_a_call_that_was_sent_when_it_was_known() {
+    let opening = |sent| {
+        let mut state = fresh();
+        hear(&mut state, (10, 20), &left(50), false);
+        hear(&mut state, (sent, 30), &used_up(), false);
+        hear(&mut state, (2_000, 2_000), &left(99), false);
+        state.windows[Unit::Requests.index()].cap().opening
+    };
+    assert_eq!([19, 20].map(opening), [100, 1]);
+}

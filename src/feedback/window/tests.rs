@@ -127,3 +127,40 @@ fn a_call_was_short_if_nothing_remained_or_less_than_it_needs_and_the_rest_comes
     window.open();
     assert!(!window.is_told() && window.cap() == super::Cap::UNKNOWN);
 }
+
+#[test]
+fn a_window_that_was_seen_to_begin_with_all_will_do_so_again() {
+    let mut window = Window::default();
+    window.hear(&heard((100, 100), None), meter(99, MINUTE), 1, 0);
+    assert_eq!(window.cap().opening, 1, "it may have begun before");
+    window.hear(&heard((101, 101), None), meter(98, MINUTE), 2, 0);
+    assert_eq!(window.cap().opening, 1, "nor has it begun now");
+    window.hear(&heard((701, 701), None), meter(99, MINUTE), 1, 0);
+    assert_eq!(window.cap().opening, 100);
+}
+
+#[test]
+fn a_time_to_wait_that_is_short_but_not_the_share_of_a_call_does_not_show_a_steady_return() {
+    let is_steady = |seconds| {
+        let mut window = told(None, MINUTE);
+        let (heard, left) = (heard((200, 200), None), meter(0, MINUTE));
+        window.see(&heard, left, 1, Some(Duration::from_secs(seconds)));
+        window.is_steady(left)
+    };
+    // One of a hundred a minute is back in 0.6 s.
+    assert_eq!([1, 20, 50].map(is_steady), [true, false, false]);
+}
+
+#[test]
+fn a_pause_that_ends_after_a_sliding_window_has_enough_tells_nothing_of_it() {
+    let mut window = told(None, MINUTE);
+    window.hear(&heard((200, 200), None), meter(60, MINUTE), 1, 0);
+    assert!(window.slides());
+    let before = window.cap();
+    let reached = before.reached(70);
+    let (heard, left) = (heard((300, 300), None), meter(0, MINUTE));
+    window.shut(&heard, left, 70, reached);
+    assert_eq!(window.cap(), before);
+    window.shut(&heard, left, 70, Nanos::new(reached.get() - 1));
+    assert_ne!(window.cap(), before);
+}

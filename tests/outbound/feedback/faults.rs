@@ -482,3 +482,15 @@ fn all_that_a_program_holds_is_shown() {
     let servers = Servers::new(limiter);
     assert!(format!("{servers:?}").contains("Servers"));
 }
+
+/// As the middleware reports it.
+#[test]
+fn two_limiters_as_one_both_hear_that_a_server_does_not_answer() {
+    let limiter = || RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
+    let [first, second] = [(); 2].map(|()| Feedback::new(limiter()));
+    let both = first.and(&second);
+    for _ in 0..9 {
+        block_on(both.acquire(1)).expect("granted").hear_failure();
+    }
+    assert!(first.server_state().is_down && second.server_state().is_down);
+}
