@@ -16,7 +16,7 @@
 //! all usual kinds.
 
 #[cfg(all(test, not(tollgate_loom)))]
-mod tests;
+pub(super) mod tests;
 
 use std::time::Duration;
 

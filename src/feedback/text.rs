@@ -61,11 +61,7 @@ impl Form {
         let text = text.trim();
         match self {
             Self::Seconds => seconds(text).map(When::After),
-            Self::Millis => {
-                let (whole, nanos) = decimal(text)?;
-                let fraction = Duration::from_nanos(u64::from(nanos / 1_000));
-                Some(When::After(Duration::from_millis(whole).saturating_add(fraction)))
-            }
+            Self::Millis => seconds(text).map(|time| When::After(time / 1000)),
             Self::Epoch => seconds(text).map(When::At),
             Self::Duration => duration(text).map(When::After),
             Self::Rfc3339 => rfc3339(text).map(When::At),

@@ -11,7 +11,7 @@
 //! and now. A date of a whole second is the begin of that second, and a time in whole seconds was rounded up.
 
 #[cfg(all(test, not(tollgate_loom)))]
-mod tests;
+pub(super) mod tests;
 
 use std::time::Duration;
 

@@ -63,3 +63,31 @@ fn all_that_a_program_holds_is_shown() {
     shows(&any, &["calls"]);
     shows(&outcome(&mut Box::pin(any.acquire(1))).expect("there"), &["cost: 1"]);
 }
+
+#[cfg(feature = "feedback")]
+#[test]
+fn a_feedback_is_shown_and_what_it_judges() {
+    use std::time::Duration;
+
+    use tollgate::block_on;
+    use tollgate::feedback::{Feedback, Servers};
+
+    let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
+    let builder = Feedback::builder(limiter.clone()).judge(|response, answer| {
+        shows(response, &["Judged"]);
+        answer.is_final = response.body() == Some(b"never");
+    });
+    shows(&builder, &["FeedbackBuilder"]);
+    let feedback = builder.build();
+    let mut call = block_on(feedback.acquire(1)).expect("granted");
+    shows(&call, &["Call"]);
+    let none: [(&str, &str); 0] = [];
+    assert!(block_on(call.observe_body(200u16, &none, b"never")).is_final);
+    assert!(!block_on(feedback.sent(1).observe(200u16, &none)).is_final);
+    assert_eq!(call.take_grant().map(|grant| grant.cost()), Some(1));
+    assert!(call.take_grant().is_none());
+    feedback.sent(1).blocking_refused(Some(Duration::from_secs(30)));
+    assert_eq!(feedback.server_state().pause, Some(Duration::from_secs(30)));
+    shows(&feedback, &["Feedback"]);
+    shows(&Servers::new(limiter), &["Servers"]);
+}

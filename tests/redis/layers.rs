@@ -19,15 +19,18 @@ fn service() -> ServiceFn<fn(Request<()>) -> Answer> {
     service_fn(|_| std::future::ready(Ok(Response::new("hello".to_owned()))))
 }
 
-fn open(server: &Server) -> Reconnecting {
+pub(super) fn open(server: &Server) -> Reconnecting {
     Reconnecting::open(&server.url()).expect("a URL")
 }
 
-fn hour(limit: u32) -> FixedWindow {
+pub(super) fn hour(limit: u32) -> FixedWindow {
     FixedWindow::new(limit, Duration::from_secs(3600))
 }
 
-async fn left<P: tollgate::redis::Scripted<Cost = u32>, C: tollgate::redis::Connection>(
+pub(super) async fn left<
+    P: tollgate::redis::Scripted<Cost = u32>,
+    C: tollgate::redis::Connection,
+>(
     limiter: &RedisRateLimiter<P, C>,
 ) -> u32 {
     limiter.quota().await.expect("the server is there").remaining

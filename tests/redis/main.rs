@@ -9,5 +9,5 @@ mod layers;
 mod proxies;
 mod servers;
 mod support;
-#[cfg(feature = "feedback")]
+#[cfg(all(feature = "feedback", feature = "tower"))]
 mod two_as_one;

@@ -8,15 +8,11 @@ use tollgate::feedback::Feedback;
 use tollgate::redis::{Reconnecting, RedisRateLimiter};
 use tollgate::{Error, FixedWindow, Granted, ManualClock, RateLimiter};
 
+use crate::layers::{hour, left, open};
 use crate::support::server::Server;
 
-fn hour(limit: u32) -> FixedWindow {
-    FixedWindow::new(limit, Duration::from_secs(3600))
-}
-
 fn limiter(server: &Server, key: &str) -> RedisRateLimiter<FixedWindow, Reconnecting> {
-    let connection = Reconnecting::open(&server.url()).expect("a URL");
-    RedisRateLimiter::new(hour(100), connection, key)
+    RedisRateLimiter::new(hour(100), open(server), key)
 }
 
 #[tokio::test]
@@ -31,8 +27,7 @@ async fn a_settlement_is_over_when_it_is_at_both() {
         assert!(polled.is_pending(), "no reply has come");
         settled.await.expect("in time");
     }
-    let left = remote.quota().await.expect("the server is there").remaining;
-    assert_eq!((local.available(), left), (96, 96));
+    assert_eq!((local.available(), left(&remote).await), (96, 96));
 }
 
 #[tokio::test]

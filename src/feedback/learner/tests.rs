@@ -9,7 +9,7 @@ use crate::units::Nanos;
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// In tenths of a second.
-fn at(tenths: u64) -> Nanos {
+pub(in crate::feedback) fn at(tenths: u64) -> Nanos {
     Nanos::new(tenths * 100_000_000)
 }
 

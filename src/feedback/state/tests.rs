@@ -6,13 +6,8 @@ use super::{Lesson, State, TAKEN, Taken};
 use crate::feedback::answer::{Answer, Unit};
 use crate::feedback::dialect::Dialects;
 use crate::feedback::learner::Search;
-use crate::feedback::window::Heard;
-use crate::units::Nanos;
-
-/// In tenths of a second.
-fn at(tenths: u64) -> Nanos {
-    Nanos::new(tenths * 100_000_000)
-}
+use crate::feedback::learner::tests::at;
+use crate::feedback::window::tests::heard;
 
 fn fresh() -> State<()> {
     State::new(None, at(0))
@@ -23,22 +18,23 @@ fn read(status: u16, fields: &[(&str, &str)]) -> Answer {
 }
 
 /// What remains of 100 requests a minute.
-fn left(remaining: u32) -> Answer {
+fn quota(status: u16, remaining: u32) -> Answer {
     let remaining = remaining.to_string();
     let fields = [
         ("x-ratelimit-limit", "100"),
         ("x-ratelimit-remaining", &remaining),
         ("x-ratelimit-reset", "60"),
     ];
-    read(200, &fields)
+    read(status, &fields)
+}
+
+fn left(remaining: u32) -> Answer {
+    quota(200, remaining)
 }
 
 /// The answer to a call for one request that was sent at one time and answered at another.
-fn hear(state: &mut State<()>, (sent, now): (u64, u64), answer: &Answer, remote: bool) -> Lesson {
-    let (sent, now) = (at(sent), at(now));
-    let max = Duration::from_secs(3600);
-    let heard = Heard { sent, now, calendar: Duration::ZERO, is_dated: false, max };
-    state.learn(&heard, [1, 0, 0, 0], answer, remote, (false, 0))
+fn hear(state: &mut State<()>, times: (u64, u64), answer: &Answer, remote: bool) -> Lesson {
+    state.learn(&heard(times, None), [1, 0, 0, 0], answer, remote, (false, 0))
 }
 
 #[test]
@@ -153,9 +149,7 @@ fn slides(state: &State<()>) -> bool {
 
 /// Nothing remains, and no time is named.
 fn used_up() -> Answer {
-    let fields =
-        [("x-ratelimit-limit", "100"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "60")];
-    read(429, &fields)
+    quota(429, 0)
 }
 
 #[test]

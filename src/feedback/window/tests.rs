@@ -4,21 +4,18 @@ use std::time::Duration;
 
 use super::{Heard, Order, Window};
 use crate::feedback::answer::Meter;
+use crate::feedback::learner::tests::at;
 use crate::feedback::text::When;
 use crate::units::Nanos;
 
 const MINUTE: When = When::After(Duration::from_secs(60));
 
-/// In tenths of a second.
-fn at(tenths: u64) -> Nanos {
-    Nanos::new(tenths * 100_000_000)
-}
-
 fn meter(remaining: u64, reset: When) -> Meter {
     Meter { limit: Some(100), remaining: Some(remaining), reset: Some(reset), ..Meter::default() }
 }
 
-fn heard((sent, now): (u64, u64), date: Option<u64>) -> Heard {
+/// A call was sent at one time and answered at another, perhaps with a date.
+pub(in crate::feedback) fn heard((sent, now): (u64, u64), date: Option<u64>) -> Heard {
     let (sent, now) = (at(sent), at(now));
     let calendar = Duration::from_secs(date.unwrap_or(1_000_000));
     Heard { sent, now, calendar, is_dated: date.is_some(), max: Duration::from_secs(3600) }

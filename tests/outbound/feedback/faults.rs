@@ -456,33 +456,6 @@ fn a_server_of_one_bucket_has_the_limiter_for_itself_and_of_two_shares_it() {
     assert_eq!([left(&["core", "core"]), left(&["core", "search"])], [39, 98]);
 }
 
-#[test]
-fn all_that_a_program_holds_is_shown() {
-    let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
-    let shown = std::sync::Mutex::new(String::new());
-    let shown = std::sync::Arc::new(shown);
-    let judged = std::sync::Arc::clone(&shown);
-    let builder = Feedback::builder(limiter.clone()).judge(move |response, answer| {
-        *judged.lock().expect("no panic") = format!("{response:?}");
-        answer.is_final = response.body() == Some(b"never");
-    });
-    assert!(format!("{builder:?}").contains("FeedbackBuilder"));
-    let feedback = builder.build();
-    let mut call = block_on(feedback.acquire(1)).expect("granted");
-    assert!(format!("{call:?}").contains("Call"));
-    let none: [(&str, &str); 0] = [];
-    assert!(block_on(call.observe_body(200u16, &none, b"never")).is_final);
-    assert!(!block_on(feedback.sent(1).observe(200u16, &none)).is_final);
-    assert!(shown.lock().expect("no panic").contains("Judged"));
-    assert_eq!(call.take_grant().map(|grant| grant.cost()), Some(1));
-    assert!(call.take_grant().is_none());
-    feedback.sent(1).blocking_refused(Some(Duration::from_secs(30)));
-    assert!(format!("{feedback:?}").contains("Feedback"));
-    assert_eq!(feedback.server_state().pause, Some(Duration::from_secs(30)));
-    let servers = Servers::new(limiter);
-    assert!(format!("{servers:?}").contains("Servers"));
-}
-
 /// As the middleware reports it.
 #[test]
 fn two_limiters_as_one_both_hear_that_a_server_does_not_answer() {
