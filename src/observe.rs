@@ -119,7 +119,6 @@ impl fmt::Display for Event {
 
 /// The [`Observer`] of a limiter, made when there is something to observe: most limiters have no name and no
 /// listener, and many have no waiter.
-#[derive(Debug)]
 pub(crate) struct LazyObserver(OnceLock<Arc<Observer>>);
 
 impl LazyObserver {
@@ -252,12 +251,6 @@ impl Observer {
                 tracing::info!(limiter, key = &**key, version, "{event}");
             }
         }
-    }
-}
-
-impl fmt::Debug for Observer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observer").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -123,3 +123,41 @@ impl RetryBudget {
 pub(crate) fn check(share: f64) {
     assert!((0.0..=1.0).contains(&share), "a share of calls is between 0 and 1, not {share}");
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    fn left(budget: &RetryBudget) -> usize {
+        (0..100).take_while(|_| budget.may_retry()).count()
+    }
+
+    #[test]
+    fn a_budget_grows_with_calls_and_slowly_with_time() {
+        let clock = ManualClock::new();
+        let budget = RetryBudget::with_clock(0.25, &clock);
+        assert_eq!(left(&budget), 10);
+        (0..9).for_each(|_| budget.on_call());
+        assert_eq!(left(&budget), 2, "and a quarter stays");
+        (0..3).for_each(|_| budget.on_call());
+        assert_eq!(left(&budget), 1);
+        // Asked in between, it counts the same time.
+        let third = LEAST / 3 + Duration::from_nanos(1);
+        let asked = [(); 6].map(|()| {
+            clock.advance(third);
+            budget.may_retry()
+        });
+        assert_eq!(asked, [false, false, true, false, false, true]);
+        clock.advance(4 * LEAST);
+        assert_eq!(left(&budget), 4);
+        clock.advance(Duration::from_secs(1 << 40));
+        assert_eq!(left(&budget), 10, "no more than at first");
+    }
+
+    #[test]
+    #[should_panic(expected = "a share of calls is between 0 and 1, not 1.5")]
+    fn a_share_is_no_more_than_one() {
+        let _budget = RetryBudget::with_clock(1.5, ManualClock::new());
+    }
+}

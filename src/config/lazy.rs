@@ -1,6 +1,5 @@
 //! The middleware that `Limits` become when a client uses them.
 
-use std::fmt;
 #[cfg(feature = "reqwest")]
 use std::sync::OnceLock;
 
@@ -23,9 +22,3 @@ impl PartialEq for Lazy {
 }
 
 impl Eq for Lazy {}
-
-impl fmt::Debug for Lazy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lazy")
-    }
-}

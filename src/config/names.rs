@@ -359,6 +359,12 @@ mod tests {
             ("GET /users/<id>", "column 12, \"<id>\"", any),
             ("/users/*", "column 8, \"*\"", any),
             (
+                "users/{id} /x",
+                "column 7, \"{id} \"",
+                "a path is written as in a URL, a space as %20",
+            ),
+            ("/users/}id{", "column 8, \"}id{\"", "a part that may be any text is written {id}"),
+            (
                 "FETCH a/x",
                 "column 1, \"FETCH\"",
                 "expected a method in capitals, such as GET, or no space",
@@ -388,6 +394,8 @@ mod tests {
         }
         assert!(fault(Per::Route, "api.*.com/x").contains("column 5, \"*\": all hosts under one"));
         assert!(fault(Per::Route, " ").contains("expected a host or a path"));
+        let error = Limits::new(Per::Name).tier("", "1/s").expect_err("no name");
+        assert_eq!(error.to_string(), "in the name \"\", at its end: a name must not be empty");
     }
 
     #[test]

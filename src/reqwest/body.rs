@@ -221,3 +221,64 @@ pub fn take_grant<C: Cost>(response: &mut Response) -> Option<AnyGrant<C>> {
     let Slot(slot) = response.extensions_mut().remove::<Slot<C>>()?;
     slot.lock().take()
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::convert::Infallible;
+
+    use bytes::Bytes;
+    use futures::{FutureExt, StreamExt, stream};
+    use http_body_util::{BodyExt, StreamBody};
+
+    use super::*;
+    use crate::policy::in_flight::InFlight;
+    use crate::rate_limiter::RateLimiter;
+
+    /// A response whose body is one chunk, and then nothing for ever.
+    fn endless(chunk: &'static [u8]) -> Response {
+        let chunk = Ok::<_, Infallible>(Frame::data(Bytes::from_static(chunk)));
+        let chunks = stream::iter([chunk]).chain(stream::pending());
+        http::Response::new(Body::wrap(StreamBody::new(chunks))).into()
+    }
+
+    #[tokio::test]
+    async fn no_more_is_read_than_an_error_may_be_long() {
+        static TEXT: [u8; MOST_READ] = [7; MOST_READ];
+        let (response, text) = read(endless(&TEXT)).await.expect("no error");
+        assert_eq!((text.len(), response.content_length()), (MOST_READ, None));
+        let shorter = tokio_test::task::spawn(read(endless(&TEXT[1..]))).poll().is_pending();
+        assert!(shorter, "more may follow");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_was_read_is_the_same_body() {
+        let response = http::Response::new("hello").into();
+        let (response, text) = read(response).await.expect("no error");
+        assert_eq!((&*text, response.content_length()), (&b"hello"[..], Some(5)));
+        let mut body = http::Response::from(response).into_body();
+        assert!(!body.is_end_stream());
+        let frame = body.frame().await.expect("a frame").expect("no error");
+        assert_eq!(frame.into_data().expect("data"), "hello");
+        assert!(body.is_end_stream() && body.frame().await.is_none());
+
+        let response = endless(b"hello");
+        let begin = VecDeque::from([Frame::data(Bytes::from_static(b"hell"))]);
+        let (rest, hint) = (into_parts(response).1, SizeHint::default());
+        let mut body = BegunBody { begin, rest, hint };
+        assert!(!body.is_end_stream());
+        body.frame().await.expect("a frame").expect("no error");
+        assert!(!body.is_end_stream(), "the rest follows");
+    }
+
+    #[test]
+    fn an_empty_body_has_ended_under_the_grant_too() {
+        let limiter = RateLimiter::new(InFlight::new(2));
+        let grant = || {
+            AnyGrant::new(limiter.acquire_owned(1).now_or_never().expect("free").expect("a place"))
+        };
+        let response = with_grant(http::Response::new("").into(), grant());
+        assert!(http::Response::from(response).into_body().is_end_stream());
+        let response = with_grant(http::Response::new("hello").into(), grant());
+        assert!(!http::Response::from(response).into_body().is_end_stream());
+    }
+}

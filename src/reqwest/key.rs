@@ -122,6 +122,9 @@ mod tests {
         for (value, key) in [
             ("sk-one", Some("sk-one")),
             ("Bearer sk-one", Some("sk-one")),
+            ("Key c2stb25l==", Some("c2stb25l==")),
+            ("Key ab:", Some("ab")),
+            ("Key ab:c", Some("ab")),
             ("bearer  a=b,c", Some("a=b,c")),
             ("Basic dXNlcjpwYXNz==", Some("dXNlcjpwYXNz==")),
             ("token sk-one", Some("sk-one")),

@@ -142,7 +142,7 @@ fn bucket(wait: Duration) -> usize {
 
 /// The longest wait in a bucket. The last one also has all longer waits.
 fn bound(bucket: usize) -> Duration {
-    let (power, upper_half) = (bucket.div_ceil(2), bucket > 0 && bucket.is_multiple_of(2));
+    let (power, upper_half) = (bucket.div_ceil(2), bucket.is_multiple_of(2));
     let halves = match (power, upper_half) {
         (0, _) => 2,
         (_, false) => 3 << (power - 1),
@@ -207,5 +207,51 @@ mod tests {
         assert_eq!(bucket(Duration::ZERO), 0);
         assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
         assert!(bound(BUCKETS - 2) > Duration::from_secs(3600));
+    }
+
+    /// Waits of so many milliseconds, the first of them for the first part of two.
+    fn waits(millis: &[u64]) -> Waits {
+        let counts = WaitCounts::default();
+        for (index, &millis) in millis.iter().enumerate() {
+            let part = (index == 0).then(|| Part::new(0, 2));
+            counts.count(Duration::from_millis(millis), part);
+        }
+        counts.read()
+    }
+
+    #[test]
+    fn a_quantile_is_the_bound_that_its_share_does_not_exceed() {
+        let waits = waits(&[1, 10, 10, 100]);
+        let bounds: Vec<_> = waits.buckets().collect();
+        assert_eq!(bounds.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [1, 2, 1]);
+        for (share, bucket) in
+            [(-1.0, 0), (0.0, 0), (0.25, 0), (0.26, 1), (0.75, 1), (0.76, 2), (2.0, 2)]
+        {
+            assert_eq!(waits.quantile(share), Some(bounds[bucket].0), "{share}");
+        }
+        assert_eq!(Waits::default().quantile(0.5), None);
+        assert_eq!(waits.limited_by().collect::<Vec<_>>(), [(Part::new(0, 2), 1)]);
+    }
+
+    #[test]
+    fn waits_are_added_up() {
+        let [first, second] = [waits(&[1, 10]), waits(&[10, 100, 100])];
+        let counts = |waits: &Waits| waits.buckets().map(|(_, count)| count).collect::<Vec<_>>();
+        let both = first.and(&second);
+        assert_eq!(counts(&both), [1, 2, 2]);
+        let parts = [(Part::new(0, 2), 2), (Part::new(1, 2), 3)];
+        assert_eq!(both.limited_by().collect::<Vec<_>>(), parts);
+        let with = first.clone().with(&second);
+        assert_eq!(counts(&with), [1, 2, 2]);
+        assert_eq!(with.limited_by().collect::<Vec<_>>(), [(Part::new(0, 2), 1)]);
+    }
+
+    #[cfg(feature = "metrics")]
+    #[test]
+    fn what_was_counted_before_is_taken_off() {
+        let (before, now) = (waits(&[1, 10]), waits(&[1, 10, 10, 100]));
+        let since = now.since(&before);
+        assert_eq!(since.buckets().map(|(_, count)| count).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!((since.count(), since.limited_by().count()), (2, 0));
     }
 }

@@ -99,12 +99,9 @@ fn policy(limit: &Limit<u32>) -> String {
         return format!(";q={}{unit}", limit.limit);
     };
     let (permits, w) = (u128::from(limit.limit.max(1)), seconds(window));
-    let mut q = permits;
-    if window.subsec_nanos() > 0 {
-        let (times, nanos) = (permits * w * 1_000_000_000, window.as_nanos());
-        // The window is rounded up to a nanosecond, which must not take a whole permit.
-        q = ((times + (times / 1_000_000).min(nanos / 2)) / nanos).clamp(permits, MOST);
-    }
+    let (times, nanos) = (permits * w * 1_000_000_000, window.as_nanos());
+    // The window is rounded up to a nanosecond, which must not take a whole permit.
+    let q = ((times + (times / 1_000_000).min(nanos / 2)) / nanos).clamp(permits, MOST);
     format!(";q={q}{unit};w={w}")
 }
 
@@ -115,7 +112,7 @@ fn effective_window(limit: &Limit<u32>) -> Option<u128> {
     if limit.remaining == 0 && is_short(more_after) && limit.window.is_some_and(is_short) {
         return Some(0);
     }
-    Some(seconds(more_after).max(u128::from(limit.remaining > 0)))
+    Some(seconds(more_after).max(1))
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -272,6 +269,10 @@ mod tests {
         assert!(after(day, 1).starts_with(&policy));
         let fast = TokenBucket::new(crate::Rate::per_second(1e9), 1);
         assert!(after(fast, 1).starts_with("\"default\";q=1000000000;w=1 |"));
+        // Full: of one more there is no number, so it is not missing.
+        let large = TokenBucket::new(crate::Rate::per_second(1e9), u32::MAX);
+        let unused = RateLimiter::with_clock(large, ManualClock::new());
+        assert!(fields(&unused.limits(1)).ends_with(&format!("r={};t=1", u32::MAX)));
         let limit = Limit {
             limit: u32::MAX,
             remaining: u32::MAX,

@@ -2,10 +2,13 @@
 
 use std::fmt::Debug;
 use std::hash::BuildHasher;
+use std::time::Duration;
+
+use futures::stream;
 
 use tollgate::{
-    AnyRateLimiter, FastHash, InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter,
-    TokenBucket,
+    AnyRateLimiter, FastHash, InFlight, Jitter, KeyedRateLimiter, Limit, Limiter, ManualClock,
+    Part, Rate, RateLimiter, Throttle, TokenBucket,
 };
 
 use crate::support::outcome;
@@ -20,6 +23,9 @@ fn a_limiter_names_the_bounds_of_its_queue() {
     let limiter = builder.max_waiters_per_tenant(2).build();
     assert_eq!((limiter.max_waiters(), limiter.max_queued_permits()), (3, 7));
     assert_eq!(limiter.max_waiters_per_tenant(), 2);
+    let limit: Limit = "10/s".parse().expect("a limit");
+    let limiter = limit.max_waiters(3).max_queued_permits(7).builder().build();
+    assert_eq!((limiter.max_waiters(), limiter.max_queued_permits()), (3, 7));
     let builder = KeyedRateLimiter::<u64, _>::builder(bucket()).max_keys(5);
     let limiter = builder.max_waiters(3).max_queued_permits(7).build();
     assert_eq!((limiter.max_waiters(), limiter.max_queued_permits()), (3, 7));
@@ -62,13 +68,15 @@ fn all_that_a_program_holds_is_shown() {
     let any = AnyRateLimiter::new(both);
     shows(&any, &["calls"]);
     shows(&outcome(&mut Box::pin(any.acquire(1))).expect("there"), &["cost: 1"]);
+
+    shows(&Jitter::new(limiter.clone(), Duration::from_secs(1)), &["Jitter", "calls", "1s"]);
+    shows(&stream::iter([1, 2]).throttle(&limiter), &["Throttled", "is_waiting: false"]);
+    shows(&Part::new(0, 2), &["Part(limit 1 of 2)"]);
 }
 
 #[cfg(feature = "feedback")]
 #[test]
 fn a_feedback_is_shown_and_what_it_judges() {
-    use std::time::Duration;
-
     use tollgate::block_on;
     use tollgate::feedback::{Feedback, Servers};
 

@@ -13,6 +13,8 @@ mod metrics;
 mod reports;
 #[cfg(feature = "reqwest")]
 mod reqwest;
+#[cfg(any(feature = "tower", feature = "reqwest"))]
+mod shown;
 mod simulate;
 #[cfg(any(feature = "feedback", feature = "tower"))]
 mod support;

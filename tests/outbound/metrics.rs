@@ -195,7 +195,8 @@ fn two_limiters_as_one_show_the_callers_of_both_queues() {
 fn all_keys_are_one_and_parts_have_a_label() {
     let (values, clock) = (Values::default(), ManualClock::auto_advance());
     let bucket = TokenBucket::new(Rate::per_second(1.0), 1);
-    let limiter = KeyedRateLimiter::builder((bucket, InFlight::new(1))).clock(&clock).build();
+    let limiter = KeyedRateLimiter::builder((bucket, InFlight::new(1))).clock(&clock);
+    let limiter = limiter.name("users").build();
     let publisher = Publisher::new();
     publisher.add(&limiter);
     with_local_recorder(&values, || {
@@ -210,16 +211,15 @@ fn all_keys_are_one_and_parts_have_a_label() {
     assert_eq!(
         shown[..2],
         [
-            "granted_total limiter=unnamed [200.0]",
-            "limited_by_total limiter=unnamed,part=limit 1 of 2, token-bucket [100.0]"
+            "granted_total limiter=users [200.0]",
+            "limited_by_total limiter=users,part=limit 1 of 2, token-bucket [100.0]"
         ]
     );
     assert_eq!(shown.len(), 5, "{shown:?}");
-    assert_eq!(shown[3], "waited_microseconds_total limiter=unnamed [100000000.0]");
-    assert_eq!(shown[4], "waiting limiter=unnamed [2.0]");
+    assert_eq!(shown[3], "waited_microseconds_total limiter=users [100000000.0]");
+    assert_eq!(shown[4], "waiting limiter=users [2.0]");
 }
 
-/// On a thread, whose recorder is the global one: none here.
 /// A recorder that uses the publisher with which it is called, in each of its methods.
 struct CallsBack {
     values: Values,
@@ -262,6 +262,40 @@ impl Recorder for CallsBack {
 
     fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
         self.call_back().register_histogram(key, metadata)
+    }
+}
+
+#[test]
+fn a_limiter_that_two_publish_is_alone_when_its_program_has_let_it_go() {
+    let (values, clock) = (Values::default(), ManualClock::new());
+    let (publisher, limiter) = (Publisher::new(), search(&clock));
+    publisher.add(&limiter);
+    with_local_recorder(&values, || {
+        // The other one goes first, and the program goes on with its limiter.
+        let other = Publisher::new();
+        other.add(&limiter);
+        drop(other);
+        publisher.publish();
+        limiter.try_acquire(1).expect("the first");
+        publisher.publish();
+        let expected = ["granted_total limiter=search [1.0]", "rate limiter=search [1.0]"];
+        assert_eq!(values.shown(), expected);
+    });
+}
+
+#[test]
+fn each_metric_is_described() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let publisher = Publisher::new();
+    publisher.add(&search(&ManualClock::new()));
+    metrics::with_local_recorder(&recorder, || publisher.publish());
+    let text = handle.render();
+    for line in [
+        "# HELP tollgate_granted_total calls that were granted",
+        "# HELP tollgate_rate permits a second",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{text}");
     }
 }
 
@@ -319,6 +353,7 @@ fn a_recorder_that_panics_ends_its_turn() {
     assert_eq!(values.shown(), expected);
 }
 
+/// On a thread, whose recorder is the global one: none here.
 #[test]
 fn a_publish_task_ends_when_it_is_dropped() {
     let publisher = Publisher::new();

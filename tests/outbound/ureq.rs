@@ -1,5 +1,6 @@
 //! The middleware for ureq.
 
+use std::io::Read;
 use std::time::Duration;
 
 use tollgate::feedback::{Feedback, Servers};
@@ -92,6 +93,14 @@ fn a_place_in_flight_is_held_until_the_body_has_been_read() {
     );
     assert_eq!(response.body_mut().read_to_string().expect("text"), "hello");
     assert_eq!(limiter.available(), 1);
+
+    let mut response = call("").expect("a response");
+    let mut body = response.body_mut().as_reader();
+    let mut read = |room: usize| body.read(&mut vec![0; room]).expect("text");
+    assert_eq!((read(0), read(3), limiter.available()), (0, 3, 0));
+    assert_eq!((read(9), read(0), limiter.available()), (2, 0, 0), "more may follow");
+    assert_eq!((read(9), limiter.available()), (0, 1));
+    drop(response);
 
     let response = call("").expect("a response");
     assert_eq!(limiter.available(), 0);

@@ -114,3 +114,30 @@ fn text_goes_there_and_back() {
         assert!(matches!(text.parse::<Rate>(), Err(InvalidRate::OutOfRange { .. })), "{text}");
     }
 }
+
+/// Their quotients lie so near the middle between two floats that only the remainder of the division decides.
+#[test]
+fn a_rate_is_shown_as_the_nearest_float() {
+    for (permits, period, float) in [
+        (
+            3_355_745_930_840_595_773,
+            Duration::new(8_291_865_317, 536_394_183),
+            404_703_381.245_659_9,
+        ),
+        (
+            875_605_961_182_070_814,
+            Duration::new(4_729_154_794, 303_755_545),
+            185_150_624.005_104_27,
+        ),
+    ] {
+        assert_eq!(Rate::new(permits, period).as_per_second(), float);
+    }
+}
+
+#[test]
+fn a_part_of_a_rate_is_exact_as_long_as_it_fits() {
+    // The greatest number of permits: a part of it is 2^64 - 1 permits in its period.
+    let rate = Rate::new(12_884_901_891, Duration::from_nanos(1 << 36));
+    let part = rate.part(1_431_655_765, 4_294_967_291);
+    assert_eq!(part.fraction(), (u64::MAX, (1 << 36) * 4_294_967_291));
+}

@@ -1,6 +1,7 @@
 //! The committed texts: what each limit in `limits.txt` means, or what is wrong with it and where; and what a
 //! reader of each broken file in `files.txt` sees.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use tollgate::{AllOf, AnyPolicy, Limit, Limits};
@@ -87,6 +88,26 @@ fn a_limit_of_ten_thousand_lock_outs_is_an_error_and_no_deep_policy() {
     assert_eq!((error.word(), error.column()), ("lock out", 5 + 8 * 12));
     let eight = format!("1/s{}", " lock out 1s".repeat(8));
     assert_eq!(eight.parse::<AllOf>().map(|policy| policy.to_string()), Ok(eight));
+}
+
+#[test]
+fn a_value_of_another_type_is_answered_with_what_is_expected() {
+    for (file, expected) in [
+        ("5", "a table with `default`, `limits` or `tiers`"),
+        (r#"{"limits": 5}"#, "a table of names and their limits"),
+        (
+            r#"{"default": {"policy": "fixed-window", "limit": 1, "window": "1s", "aligned": 5}}"#,
+            "true, false, or a time such as \"20s\"",
+        ),
+    ] {
+        let error = serde_json::from_str::<Limits>(file).expect_err(file).to_string();
+        let expected = format!("invalid type: integer `5`, expected {expected} at");
+        assert!(error.starts_with(&expected), "{error}");
+    }
+    // In a format whose fields may be numbers.
+    let table = rmp_serde::to_vec(&BTreeMap::from([(5, "1/s")])).expect("a table");
+    let error = rmp_serde::from_slice::<Limits>(&table).expect_err("no field").to_string();
+    assert!(error.ends_with("expected the name of a field"), "{error}");
 }
 
 /// By formats that do not refuse it themselves.

@@ -1,4 +1,5 @@
-//! What is written is read again: as text, in JSON and in TOML.
+//! What is written is read again: as text, in JSON, in TOML, and in MessagePack, which writes the length of a table
+//! before its entries.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -17,15 +18,17 @@ use super::policies::{policies, rates, several};
 
 type Fields<T> = BTreeMap<String, T>;
 
-/// Through JSON and TOML, as a field of a table.
-fn through_files<T: Serialize + DeserializeOwned + Clone>(value: &T) -> [T; 2] {
+/// Through JSON, TOML and MessagePack, as a field of a table.
+fn through_files<T: Serialize + DeserializeOwned + Clone>(value: &T) -> [T; 3] {
     let fields = Fields::from([("limit".to_owned(), value.clone())]);
     let json = serde_json::to_string(&fields).expect("JSON");
     let toml = toml::to_string(&fields).expect("TOML");
     let json: Fields<T> =
         serde_json::from_str(&json).unwrap_or_else(|error| panic!("{json}: {error}"));
     let toml: Fields<T> = toml::from_str(&toml).unwrap_or_else(|error| panic!("{toml}: {error}"));
-    [json["limit"].clone(), toml["limit"].clone()]
+    let bytes = rmp_serde::to_vec_named(&fields).expect("MessagePack");
+    let bytes: Fields<T> = rmp_serde::from_slice(&bytes).expect("the same table");
+    [json, toml, bytes].map(|fields| fields["limit"].clone())
 }
 
 fn all_of(parts: &[super::policies::Written]) -> AllOf {
@@ -68,7 +71,7 @@ proptest! {
     #[test]
     fn the_text_of_a_rate_is_the_rate(rate in rates()) {
         prop_assert_eq!(rate.to_string().parse(), Ok(rate));
-        prop_assert_eq!(through_files(&rate), [rate; 2]);
+        prop_assert_eq!(through_files(&rate), [rate; 3]);
     }
 
     #[test]
@@ -88,7 +91,7 @@ proptest! {
         let read = text.parse::<AnyPolicy>();
         prop_assert_eq!(read.as_ref(), Ok(&written.policy), "{}", text);
         prop_assert_eq!(read.map(|policy| policy.to_string()), Ok(text));
-        prop_assert_eq!(through_files(&written.policy), [&written.policy; 2].map(Clone::clone));
+        prop_assert_eq!(through_files(&written.policy), [&written.policy; 3].map(Clone::clone));
     }
 
     #[test]
@@ -107,7 +110,7 @@ proptest! {
     fn several_policies_are_a_text_a_list_or_both(parts in several()) {
         let policy = all_of(&parts);
         prop_assert_eq!(policy.to_string().parse::<AllOf>(), Ok(policy.clone()));
-        prop_assert_eq!(through_files(&policy), [&policy; 2].map(Clone::clone));
+        prop_assert_eq!(through_files(&policy), [&policy; 3].map(Clone::clone));
         let texts: Vec<_> = parts.iter().map(|part| format!("{:?}", part.policy.to_string())).collect();
         let tables: Vec<_> = parts.iter().map(|part| format!("{{ {} }}", part.table)).collect();
         for list in [texts, tables] {
@@ -119,7 +122,7 @@ proptest! {
 
     #[test]
     fn limits_are_their_file(limits in limits()) {
-        prop_assert_eq!(through_files(&limits), [&limits; 2].map(Clone::clone));
+        prop_assert_eq!(through_files(&limits), [&limits; 3].map(Clone::clone));
     }
 
     #[test]
@@ -135,7 +138,7 @@ fn as_its_own_type<T>(policy: T, text: &str, table: &str)
 where
     T: Serialize + DeserializeOwned + Clone + PartialEq + Debug,
 {
-    assert_eq!(through_files(&policy), [policy.clone(), policy.clone()]);
+    assert_eq!(through_files(&policy), [(); 3].map(|()| policy.clone()));
     assert_eq!(serde_json::to_value(&policy).expect("JSON"), text);
     for file in [format!("limit = {text:?}"), format!("limit = {{ {table} }}")] {
         let read: Fields<T> =

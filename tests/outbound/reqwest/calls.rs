@@ -69,6 +69,14 @@ async fn a_place_is_given_back_when_the_body_is_dropped_or_fails() {
     drop(response);
     assert_eq!(limiter.available(), 1);
 
+    // The head is kept, with the grant in its extensions.
+    let (_sender, url) = streaming().await;
+    let response = client(RateLimit::new(limiter.clone())).get(url).send().await.expect("sent");
+    let (_head, body) = http::Response::from(response).into_parts();
+    assert_eq!(limiter.available(), 0);
+    drop(body);
+    assert_eq!(limiter.available(), 1);
+
     let (sender, url) = streaming().await;
     let mut response = client(RateLimit::new(limiter.clone())).get(url).send().await.expect("sent");
     sender.send(Err(std::io::Error::other("the disk is full"))).expect("it listens");

@@ -1,11 +1,12 @@
 //! Which limit a request takes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, RequestBuilder};
 use tollgate::reqwest::{LimitName, RateLimit, refusal};
 use tollgate::{
-    KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters, SlidingWindowLog,
+    Headroom, KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters, SlidingWindowLog,
 };
 
 use super::{answer, answered};
@@ -62,6 +63,25 @@ async fn a_copy_of_the_limits_is_another_limit_and_a_changed_one_too() {
     let other = answered(limits);
     let soon = tokio::time::timeout(Duration::from_secs(1), other.get("http://a.org").send());
     soon.await.expect("the first of another client").expect("the first");
+
+    type Change = fn(Limits) -> Result<Limits, Box<dyn std::error::Error>>;
+    let changes: [Change; 4] = [
+        |limits| Ok(limits.others("2/h")?),
+        |limits| Ok(limits.named("a.org", "2/h")?),
+        |limits| Ok(limits.tier("pro", "2/h")?),
+        |limits| Ok(limits.headroom(0.5)?),
+    ];
+    for change in changes {
+        let limits = Arc::new(Limits::per_host("1/h").expect("a limit"));
+        let client = ClientBuilder::new(reqwest::Client::new());
+        let client = client.with_arc(limits.clone()).with(answer).build();
+        client.get("http://a.org").send().await.expect("the first");
+        drop(client);
+        let limits = Arc::into_inner(limits).expect("the client has let it go");
+        let changed = answered(change(limits).expect("limits"));
+        let soon = tokio::time::timeout(Duration::from_secs(1), changed.get("http://a.org").send());
+        soon.await.expect("the first under other limits").expect("the first");
+    }
 }
 
 #[tokio::test]

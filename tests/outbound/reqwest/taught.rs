@@ -19,7 +19,8 @@ use tokio::time::{Instant, sleep};
 use tollgate::feedback::{Dialect, Dialects, Feedback, Verdict};
 use tollgate::reqwest::{RateLimit, refusal};
 use tollgate::{
-    Clock, KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters, SlidingWindowLog,
+    Clock, InFlight, KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters,
+    SlidingWindowLog,
 };
 
 use super::client;
@@ -364,6 +365,14 @@ async fn a_limiter_that_learns_hears_the_responses() {
     // Nothing listens there.
     client.get("http://127.0.0.1:1/").send().await.expect_err("no connection");
     assert_eq!(feedback.stats().answers, 1, "that there is none is an answer");
+    // A middleware inside has not sent the call.
+    let none = RateLimiter::with_clock(InFlight::new(1), ManualClock::new());
+    let _place = none.try_acquire(1).expect("free");
+    let inside = RateLimit::new(none.clone()).max_wait(Duration::ZERO);
+    let client = ClientBuilder::new(reqwest::Client::new());
+    let client = client.with(RateLimit::new(feedback.clone())).with(inside).build();
+    client.get("http://a.org/").send().await.expect_err("no place");
+    assert_eq!(feedback.stats().answers, 1, "and says nothing of the server");
 }
 
 fn refuses_in_trailers<'a>(

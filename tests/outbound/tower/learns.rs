@@ -371,6 +371,13 @@ async fn responses_of_reqwest_hold_the_grant_and_teach() {
     let held = feedback.limiter().available();
     assert_eq!(response.text().await.expect("a body"), "hello");
     assert_eq!(feedback.limiter().available(), held + 1);
+
+    let feedback = Feedback::new(ten(&ManualClock::new()));
+    let service = RateLimitLayer::new(feedback.clone()).layer(service_fn(async |_: &str| {
+        Ok::<_, Infallible>(reqwest::Response::from(says(429, &[])))
+    }));
+    service.oneshot("any request").await.expect("an answer");
+    assert_eq!(feedback.stats().refused, 1);
 }
 
 /// As one limiter of two in one decision.

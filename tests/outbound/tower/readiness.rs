@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::Body;
 use tokio_test::{assert_pending, assert_ready, assert_ready_ok};
-use tollgate::tower::{RateLimit, RateLimitLayer};
+use tollgate::tower::{RateLimit, RateLimitLayer, RefuseLayer};
 use tollgate::{
     Error, FixedWindow, InFlight, ManualClock, QueueLimit, Rate, RateLimiter, SmoothBursty,
     TokenBucket,
@@ -222,6 +222,28 @@ async fn errors_of_the_limiter_are_typed_and_nothing_hangs() {
         matches!(limits_error(&error), Error::QueueFull { limit: l, .. } if *l == limit),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn the_layer_for_servers_is_ready_when_its_service_is() {
+    let layer = RefuseLayer::new(RateLimiter::new(InFlight::new(1)));
+    let (mut service, mut calls): (_, Calls) = mock::spawn_with(|inner: Inner| layer.layer(inner));
+    calls.allow(0);
+    assert_pending!(service.poll_ready());
+    calls.allow(1);
+    assert_ready_ok!(service.poll_ready());
+}
+
+#[tokio::test]
+async fn a_request_that_chooses_its_limiter_has_a_cost_too() {
+    let limiter = bucket(&ManualClock::new());
+    let chosen = limiter.clone();
+    let layer = RateLimitLayer::by(move |_| chosen.clone()).cost(|_| 3);
+    let (mut service, _calls) = mock::spawn_with(|inner: Inner| layer.layer(inner));
+    assert_ready_ok!(Spawn::poll_ready(&mut service));
+    let request = Request::get("/").body(()).expect("valid");
+    assert_pending!(tokio_test::task::spawn(service.call(request)).poll());
+    assert_eq!(limiter.available(), 7);
 }
 
 /// The cost of a request: asked in the future of `call`.

@@ -1,0 +1,46 @@
+//! The `Debug` forms of what stands around a limiter.
+
+#[cfg(feature = "tower")]
+#[tokio::test]
+async fn layers_and_services_are_shown() {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use http::{Request, Response};
+    use tollgate::tower::{ClientIp, RateLimitLayer, RefuseLayer};
+    use tollgate::{InFlight, RateLimiter};
+    use tower::{Layer, Service, service_fn};
+
+    let shows = |text: String, words: &[&str]| {
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    };
+    let limiter = RateLimiter::builder(InFlight::new(1)).name("calls").build();
+    let layer = RateLimitLayer::new(limiter.clone()).max_wait(Duration::from_secs(5));
+    shows(format!("{layer:?}"), &["RateLimitLayer", "calls", "max_wait: Some(5s)"]);
+    shows(format!("{:?}", layer.layer("inner")), &["RateLimit", "inner", "calls", "Some(5s)"]);
+    let answer = async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()));
+    let call = RefuseLayer::new(limiter).layer(service_fn(answer)).call(Request::new(()));
+    shows(format!("{call:?}"), &["RefuseFuture", "stage"]);
+    let client = ClientIp::peer_by(|_| None);
+    shows(format!("{client:?}"), &["ClientIp", "proxies: None", "ipv6_prefix: 64"]);
+}
+
+#[cfg(all(feature = "reqwest", feature = "serde"))]
+#[test]
+fn limits_and_the_middleware_are_shown_without_their_keys() {
+    use tollgate::reqwest::RateLimit;
+    use tollgate::{Limits, ManualClock, Per, RateLimiters};
+
+    let limits = Limits::per_api_key("1/s").and_then(|limits| limits.named("sk-secret", "2/s"));
+    let limits = limits.and_then(|limits| limits.tier("pro", "3/s")).expect("limits");
+    let limiters = RateLimiters::with_clock(limits, ManualClock::new());
+    assert_eq!(limiters.per(), Per::ApiKey);
+    let shown = format!("{limiters:?}");
+    assert!(
+        ["RateLimiters", "ApiKey", "pro", "keys: 0"].iter().all(|word| shown.contains(word)),
+        "{shown}"
+    );
+    assert!(!shown.contains("secret"), "{shown}");
+    let shown = format!("{:?}", RateLimit::limits(limiters));
+    assert_eq!(shown, "RateLimit { max_wait: None, .. }");
+}
