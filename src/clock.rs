@@ -413,7 +413,12 @@ mod tests {
         let calendar = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
         let manual = ManualClock::new();
         manual.advance(Duration::from_secs(3));
-        for clock in [Clock::system(), Clock::coarse()] {
+        for clock in [
+            Clock::system(),
+            Clock::coarse(),
+            #[cfg(feature = "tokio")]
+            Clock::tokio(),
+        ] {
             let shown = clock.since_epoch() + clock.now().since(Nanos::ZERO);
             assert!(shown.abs_diff(calendar).as_secs() < 3600, "{shown:?}");
         }
@@ -440,11 +445,40 @@ mod tests {
     }
 
     #[test]
+    fn a_slack_belongs_to_the_systems_clocks() {
+        let slack = |clock: &Clock| match clock.0 {
+            Kind::System(_, slack) | Kind::Coarse(_, slack) => slack.get(),
+            _ => None,
+        };
+        for clock in [Clock::system(), Clock::coarse()] {
+            assert_eq!(slack(&clock), None);
+            let clock = clock.timer_slack(Duration::from_micros(4096));
+            assert_eq!(slack(&clock), Some(Duration::from_micros(4096)));
+        }
+        let manual = ManualClock::new();
+        manual.advance(Duration::from_secs(3));
+        let clock = Clock::from(manual).timer_slack(Duration::ZERO);
+        assert_eq!(clock.now().since(Nanos::ZERO).as_secs(), 3);
+    }
+
+    #[test]
+    fn a_clock_of_a_test_is_read_coarsely_by_its_own_function() {
+        let clock = Clock::read_by(|| Nanos::new(5), Some(|| Nanos::new(3)));
+        assert!(clock.is_coarse());
+        assert_eq!([clock.now(), clock.coarse_now()].map(Nanos::get), [5, 3]);
+        let exact = Clock::read_by(|| Nanos::new(5), None);
+        assert!(!exact.is_coarse());
+        assert_eq!([exact.now(), exact.coarse_now()].map(Nanos::get), [5, 5]);
+    }
+
+    #[test]
     fn debug_shows_the_kind_and_no_internals() {
         let manual = ManualClock::new();
         manual.advance(Duration::from_millis(3));
         let clocks = [Clock::system(), Clock::coarse(), Clock::from(&manual)];
         let shown = clocks.map(|clock| format!("{clock:?}"));
         assert_eq!(shown, ["Clock::system()", "Clock::coarse()", "ManualClock(3ms)"]);
+        #[cfg(feature = "tokio")]
+        assert_eq!(format!("{:?}", Clock::tokio()), "Clock::tokio()");
     }
 }

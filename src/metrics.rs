@@ -377,3 +377,46 @@ where
         self.observe()
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    /// What the clients of a limiter would see of these counts.
+    fn observed(count: u64, requests: u64) -> Observation {
+        let mut seen = Observation { redis: Some([requests, 2, 3]), ..Observation::default() };
+        (seen.stats.granted, seen.stats.refused) = (count, count + 1);
+        (seen.stats.given_up, seen.stats.pauses) = (count + 2, count + 3);
+        seen
+    }
+
+    #[test]
+    fn a_total_is_what_was_counted_whenever_it_was_published() {
+        let counts = std::cell::Cell::new((0, 0));
+        let observe = Box::new(move || {
+            let (count, requests) = counts.replace((counts.get().0 + 10, counts.get().1 + 100));
+            observed(count, requests)
+        });
+        let source = Source {
+            name: "search".into(),
+            observed: Mutex::new((observe, Observation::default())),
+        };
+        let totals = Mutex::default();
+        for turn in 0..3 {
+            source.publish(&totals);
+            let totals = totals.lock();
+            let total = |metric| totals[&(metric, "search".into(), None)];
+            for (metric, first) in [
+                ("tollgate_granted_total", 0),
+                ("tollgate_refused_total", 1),
+                ("tollgate_given_up_total", 2),
+                ("tollgate_pauses_total", 3),
+            ] {
+                assert_eq!(total(metric), first + 10 * turn, "{metric}");
+            }
+            assert_eq!(total("tollgate_redis_requests_total"), 100 * turn);
+            assert_eq!(total("tollgate_redis_failed_total"), 2);
+            assert_eq!(total("tollgate_redis_without_total"), 3);
+        }
+    }
+}

@@ -204,20 +204,26 @@ impl Drop for OwnedStripe {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes")]
     fn no_count_is_lost_with_more_threads_than_stripes() {
-        let counters = Counters::new();
+        const CALLS: u64 = 40_000;
+        let (counters, all_are_there) = (Counters::new(), Barrier::new(2 * STRIPES));
         for _ in 0..3 {
             std::thread::scope(|scope| {
                 for _ in 0..2 * STRIPES {
-                    scope.spawn(|| (0..1000).for_each(|n| counters.count(n % 4 != 0)));
+                    scope.spawn(|| {
+                        all_are_there.wait();
+                        (0..CALLS).for_each(|n| counters.count(n % 4 != 0));
+                    });
                 }
             });
         }
-        let calls = 3 * 2 * STRIPES as u64 * 1000;
+        let calls = 3 * 2 * STRIPES as u64 * CALLS;
         assert_eq!(counters.sum(), (calls * 3 / 4, calls / 4));
     }
 

@@ -1,6 +1,5 @@
 //! Alarms: limiters to call at a time, in order.
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 use std::task::Waker;
@@ -55,7 +54,7 @@ pub(super) fn sound(line: &Weak<dyn OnAlarm>) {
 /// Names an alarm that is set: when, a number in the order in which they were set, and its place.
 type AlarmId = Timed;
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Alarms {
     times: TimeOrder,
     lines: Slab<Weak<dyn OnAlarm>>,
@@ -101,12 +100,6 @@ impl Alarms {
     pub(super) fn pop(&mut self, time: Nanos) -> Option<(Nanos, Weak<dyn OnAlarm>)> {
         let first = self.times.first().filter(|first| first.time() <= time.get())?;
         Some((Nanos::new(first.time()), self.remove(first)?))
-    }
-}
-
-impl fmt::Debug for Alarms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.times.fmt(f)
     }
 }
 
@@ -170,6 +163,7 @@ impl OnAlarm for Silent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::ManualClock;
 
     #[test]
     fn after_a_crowd_has_left_its_memory_is_given_back() {
@@ -190,5 +184,15 @@ mod tests {
         let id = alarms.replace(None, time(1), line());
         alarms.remove(id).expect("an alarm");
         assert_ne!(alarms.lines.capacity(), 0);
+    }
+
+    #[test]
+    fn an_alarm_leaves_with_its_limiter() {
+        let clock = ManualClock::new();
+        let mut alarm = TimedAlarm::new(clock.clone(), Weak::<Silent>::new());
+        alarm.set(Nanos::new(5));
+        assert_eq!(clock.next_due().map(|due| due.as_nanos()), Some(5));
+        drop(alarm);
+        assert_eq!(clock.next_due(), None);
     }
 }

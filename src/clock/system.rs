@@ -266,6 +266,20 @@ mod tests {
         }
     }
 
+    #[cfg(all(feature = "coarse", target_os = "linux"))]
+    #[test]
+    fn the_kernels_time_is_in_nanoseconds() {
+        use std::time::SystemTime;
+
+        let now = || {
+            let time =
+                SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+            u64::try_from(time.as_nanos()).expect("before 2554")
+        };
+        let (before, time) = (now(), kernel_time(rustix::time::ClockId::Realtime));
+        assert!((before..=now()).contains(&time), "{time}");
+    }
+
     /// Not at all for one thread; from one thread to another by what processors reorder.
     #[test]
     fn the_time_does_not_go_back_and_is_not_early() {

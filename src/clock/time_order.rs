@@ -1,11 +1,11 @@
 //! What happens at a time, in order.
 
 use std::collections::BTreeSet;
-use std::{fmt, mem};
+use std::mem;
 
 /// A number at a time. Those of one time are in the order of their ranks.
 // As one number, which is compared at each step.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Timed(u128);
 
 #[allow(clippy::cast_possible_truncation)] // it takes a word apart
@@ -20,12 +20,6 @@ impl Timed {
 
     pub(crate) fn id(self) -> u32 {
         self.0 as u32
-    }
-}
-
-impl fmt::Debug for Timed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.id(), self.time())
     }
 }
 

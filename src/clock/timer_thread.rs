@@ -265,8 +265,10 @@ fn wake_precisely() {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use std::sync::mpsc::{Sender, channel};
+    use std::sync::{Arc, OnceLock};
+    use std::task::{Wake, Waker};
 
     use super::*;
     use crate::clock::alarm::Silent;
@@ -327,6 +329,134 @@ mod tests {
         };
         assert_eq!([(); 4].map(set), [(1, false), (2, false), (3, true), (3, true)]);
         assert_eq!(thread.schedule.lock().len(), 4);
+    }
+
+    /// How long a test waits for what must come.
+    const LONG_ENOUGH: Duration = Duration::from_secs(20);
+
+    /// Wakes these callers in its next round, and has others that go on waiting.
+    struct Crowd {
+        wake: Mutex<Vec<Waker>>,
+        waiting: usize,
+    }
+
+    impl OnAlarm for Crowd {
+        fn on_alarm(&self) {
+            unreachable!("a round has its own method")
+        }
+
+        fn on_round(&self, wake: &mut Vec<Waker>) -> usize {
+            wake.append(&mut self.wake.lock());
+            self.waiting
+        }
+
+        fn wake_all(&self) {}
+    }
+
+    /// Says which caller was woken, and whether others were held back then.
+    struct Caller(usize, &'static TimerThread, Sender<(usize, bool)>);
+
+    impl Wake for Caller {
+        fn wake(self: Arc<Self>) {
+            self.2.send((self.0, self.1.wake_relay.holds_back())).expect("the test listens");
+        }
+    }
+
+    fn callers(thread: &'static TimerThread, woken: &Sender<(usize, bool)>) -> Vec<Waker> {
+        (0..5).map(|index| Arc::new(Caller(index, thread, woken.clone())).into()).collect()
+    }
+
+    #[test]
+    fn the_thread_sleeps_until_an_alarm_is_due_and_while_none_is_set() {
+        static READ: AtomicUsize = AtomicUsize::new(0);
+        static START: OnceLock<Instant> = OnceLock::new();
+        static THREAD: OnceLock<TimerThread> = OnceLock::new();
+        fn now() -> Nanos {
+            READ.fetch_add(1, Ordering::SeqCst);
+            Nanos::ZERO.saturating_add(START.get_or_init(Instant::now).elapsed())
+        }
+
+        let thread = THREAD.get_or_init(|| TimerThread::new(now));
+        let (woken, comes) = channel();
+        // The last one shows that the thread has slept before it, when no alarm was set.
+        for wait in [2, 40, 2, 40].map(Duration::from_millis) {
+            let line: Arc<dyn OnAlarm> =
+                Arc::new(Crowd { wake: Mutex::new(callers(thread, &woken)), waiting: 0 });
+            let due = now().saturating_add(wait);
+            thread.change(Slack::AUTO, |alarms| {
+                alarms.replace(None, due, Arc::downgrade(&line));
+            });
+            (0..5).for_each(|_| _ = comes.recv_timeout(LONG_ENOUGH).expect("each caller is woken"));
+            assert!(now() >= due);
+        }
+        let read = READ.load(Ordering::SeqCst);
+        assert!(read < 100, "the thread looked {read} times for four rounds");
+    }
+
+    #[test]
+    fn callers_that_were_held_back_are_woken_when_the_next_round_may_be() {
+        static NOW: AtomicU64 = AtomicU64::new(1_000_000_000);
+        static READ: AtomicUsize = AtomicUsize::new(0);
+        static THREAD: OnceLock<TimerThread> = OnceLock::new();
+        fn now() -> Nanos {
+            READ.fetch_add(1, Ordering::SeqCst);
+            Nanos::new(NOW.load(Ordering::SeqCst))
+        }
+        // The thread has seen the time as it is now.
+        let has_looked = || {
+            let (read, start) = (READ.load(Ordering::SeqCst), Instant::now());
+            while READ.load(Ordering::SeqCst) < read + 3 {
+                assert!(start.elapsed() < LONG_ENOUGH, "the thread does not look");
+                thread::yield_now();
+            }
+        };
+        let advance = |time: Duration| {
+            let time = u64::try_from(time.as_nanos()).expect("short");
+            NOW.fetch_add(time, Ordering::SeqCst) + time
+        };
+
+        let thread = THREAD.get_or_init(|| TimerThread::new(now));
+        let (woken, comes) = channel();
+        let next = || comes.recv_timeout(LONG_ENOUGH).expect("each caller is woken");
+        let crowd = Arc::new(Crowd { wake: Mutex::default(), waiting: FEW + 1 });
+        let round = |due: Nanos| {
+            *crowd.wake.lock() = callers(thread, &woken);
+            let line: Weak<dyn OnAlarm> = Arc::<Crowd>::downgrade(&crowd);
+            thread.change(Slack::AUTO, |alarms| alarms.replace(None, due, line));
+        };
+
+        round(now());
+        assert_eq!(next(), (0, true));
+        for time in [Duration::ZERO, CROWD_GAP - Duration::from_nanos(1)] {
+            advance(time);
+            has_looked();
+            assert!(comes.try_recv().is_err(), "the first caller was not polled");
+        }
+        advance(Duration::from_nanos(1));
+        assert_eq!([(); 4].map(|()| next()), [1, 2, 3, 4].map(|caller| (caller, false)));
+
+        // As the first did not come, the thread wakes all of them in the next round, which begins late.
+        let due = now().saturating_add(CROWD_GAP);
+        let late = advance(10 * CROWD_GAP);
+        round(due);
+        assert_eq!([(); 5].map(|()| next()), [0, 1, 2, 3, 4].map(|caller| (caller, false)));
+        assert_eq!(thread.schedule.lock().last, Nanos::new(late).saturating_sub(GAP / 2));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_thread_asks_to_be_woken_precisely() {
+        let slack = || std::fs::read_to_string("/proc/thread-self/timerslack_ns");
+        thread::spawn(move || {
+            // Where the kernel does not tell it, it may not be set either.
+            if let Ok(before) = slack() {
+                assert_ne!(before.trim(), "1");
+                wake_precisely();
+                assert_eq!(slack().expect("as before").trim(), "1");
+            }
+        })
+        .join()
+        .expect("no panic");
     }
 
     #[test]

@@ -327,6 +327,65 @@ mod tests {
     }
 
     #[test]
+    fn an_alarm_is_heard_outside_of_runtimes_if_no_other_place_does() {
+        let (goes_off, heard) = channel();
+        let line: Arc<dyn OnAlarm> = Arc::new(Line(goes_off));
+        let clock = TokioClock::new();
+        let mut alarm = clock.alarm(Arc::downgrade(&line));
+        alarm.set(clock.now());
+        assert!(alarm.timer_task(false).is_none(), "not a task, but the thread");
+        heard.recv_timeout(LONG).expect("it goes off");
+    }
+
+    fn paused() -> tokio::runtime::Runtime {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().start_paused(true).build().expect("a runtime")
+    }
+
+    #[test]
+    fn paused_time_does_not_stop_at_an_alarm_that_was_unset() {
+        let (goes_off, heard) = channel();
+        let line: Arc<dyn OnAlarm> = Arc::new(Line(goes_off));
+        paused().block_on(async {
+            let clock = TokioClock::new();
+            let mut alarm = clock.alarm(Arc::downgrade(&line));
+            alarm.timer_task(true).expect("a task").start();
+            alarm.set(clock.now().saturating_add(LONG));
+            tokio::time::sleep(LONG / 2).await;
+            alarm.unset();
+            tokio::time::sleep(LONG).await;
+            heard.try_recv().expect_err("it was unset");
+            drop(alarm);
+            tokio::task::yield_now().await;
+            assert_eq!(Handle::current().metrics().num_alive_tasks(), 0, "the limiter is gone");
+        });
+    }
+
+    #[test]
+    fn a_runtime_that_ends_keeps_no_other_from_its_alarm() {
+        let (goes_off, heard) = channel();
+        let line: Arc<dyn OnAlarm> = Arc::new(Line(goes_off));
+        let [first, second] = [paused(), paused()];
+        let (clock, mut alarm) = second.block_on(async {
+            let clock = TokioClock::new();
+            let alarm = clock.alarm(Arc::downgrade(&line));
+            (clock, alarm)
+        });
+        for runtime in [&first, &second] {
+            runtime.block_on(async {
+                alarm.timer_task(true).expect("a task").start();
+                tokio::task::yield_now().await;
+            });
+        }
+        drop(first);
+        second.block_on(async {
+            alarm.set(clock.now().saturating_add(LONG));
+            tokio::time::sleep(2 * LONG).await;
+        });
+        heard.try_recv().expect("it goes off");
+    }
+
+    #[test]
     fn a_runtime_with_paused_time_has_one_task_which_sleeps_only_for_a_known_time() {
         let (goes_off, heard) = channel();
         let line: Arc<dyn OnAlarm> = Arc::new(Line(goes_off));

@@ -77,3 +77,50 @@ fn wake_each(wakers: &mut dyn ExactSizeIterator<Item = Waker>) {
         resume_unwind(panic);
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use std::task::Wake;
+
+    use super::*;
+    use crate::sync::Mutex;
+
+    /// A caller that logs that it goes on, and then wakes the next one.
+    struct Caller {
+        name: char,
+        log: Arc<Mutex<String>>,
+        next: Option<Arc<Self>>,
+    }
+
+    impl Woken for Caller {
+        fn go_on(self: Arc<Self>) {
+            self.log.lock().push(self.name);
+            if let Some(next) = &self.next {
+                go_on_in_turn(Arc::clone(next) as _);
+            }
+        }
+    }
+
+    impl Wake for Caller {
+        fn wake(self: Arc<Self>) {
+            go_on_in_turn(self);
+        }
+    }
+
+    #[test]
+    fn callers_that_are_woken_together_go_on_ahead_of_those_that_they_wake() {
+        for (names, order) in [("a", "aA"), ("ab", "abAB"), ("abc", "abcABC")] {
+            let log = Arc::default();
+            let callers: Vec<Waker> = names
+                .chars()
+                .map(|name| {
+                    let caller =
+                        |name, next| Arc::new(Caller { name, log: Arc::clone(&log), next });
+                    caller(name, Some(caller(name.to_ascii_uppercase(), None))).into()
+                })
+                .collect();
+            wake_in_turn(&mut callers.into_iter());
+            assert_eq!(*log.lock(), order);
+        }
+    }
+}

@@ -149,9 +149,11 @@ mod tests {
             assert_eq!(limits(Per::Route, &[&*name]).is_ok(), path_is_its_own, "{name}");
         }
         for per in [Per::Name, Per::All] {
-            let reason = |name| limits(per, &[name]).expect_err(name).reason().to_owned();
-            assert_eq!(reason("*"), "the limit of all names that are not listed is the default");
-            assert_eq!(reason("a*b*"), "a name has one *, which stands for any text");
+            let shown = |name| limits(per, &[name]).expect_err(name).to_string();
+            let default = "the limit of all names that are not listed is the default";
+            assert_eq!(shown("*"), format!("in the name \"*\", column 1, \"*\": {default}"));
+            let one = "a name has one *, which stands for any text";
+            assert_eq!(shown("a*b*"), format!("in the name \"a*b*\", column 4, \"*\": {one}"));
         }
         // Spellings of one.
         let twice = limits(Per::Host, &["*.a.org", "*.A.org:443"]).expect_err("the same");

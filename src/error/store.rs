@@ -118,3 +118,36 @@ impl Hash for StoreError {
         (&self.key, self.kind).hash(state);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::error::Error as _;
+
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn an_error_is_its_key_and_its_kind_whatever_its_cause() {
+        let (first, second) = (Arc::from("first"), Arc::from("second"));
+        let cause = |text: &'static str| Arc::new(std::io::Error::other(text)) as Source;
+        let lost = StoreError::unavailable(&first, true, cause("a reset"));
+        assert_eq!(lost, StoreError::unavailable(&first, true, cause("a timeout")));
+        let others = [
+            lost.unsent(&first),
+            lost.unsent(&second),
+            StoreError::foreign(&first, None, None),
+            StoreError::foreign(&first, Some(7), None),
+        ];
+        assert!(others.iter().all(|other| *other != lost), "{others:?}");
+        let all: HashSet<_> = others.into_iter().chain([lost.clone(), lost.clone()]).collect();
+        assert_eq!(all.len(), 5);
+
+        // The cause of both is the same.
+        let shown = |error: &dyn std::error::Error| error.source().map(ToString::to_string);
+        assert_eq!(shown(&lost).as_deref(), Some("a reset"));
+        assert_eq!(shown(&Error::from(lost.clone())).as_deref(), Some("a reset"));
+        assert_eq!(shown(&Error::Closed), None);
+        assert!(StoreError::foreign(&second, None, None).source().is_none());
+    }
+}

@@ -76,6 +76,17 @@ fn waiters_are_served_when_the_last_handle_of_a_drained_limiter_goes() {
 }
 
 #[test]
+fn a_clock_that_advances_by_itself_goes_on_until_a_limiter_is_drained() {
+    let clock = ManualClock::auto_advance();
+    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 1), &clock);
+    let queue = [(); 3].map(|()| limiter.reserve(1).expect("a place"));
+    outcome(&mut pin!(limiter.drain()));
+    assert_eq!(clock.elapsed(), ms(200));
+    let waits = queue.map(|place| place.blocking_wait().expect("granted").waited());
+    assert_eq!(waits, [0, 100, 200].map(ms));
+}
+
+#[test]
 fn nothing_opens_a_closed_limiter() {
     let (clock, limiter) = bursty(10.0);
     limiter.close();
