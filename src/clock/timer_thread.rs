@@ -255,12 +255,16 @@ impl Relay {
 /// *timer slack* of Linux. Where that is not possible, callers are later by as much.
 fn wake_precisely() {
     #[cfg(target_os = "linux")]
-    if let Ok(thread) = std::fs::read_link("/proc/thread-self")
-        && let Some(id) = thread.file_name()
-    {
-        let file = std::path::Path::new("/proc").join(id).join("timerslack_ns");
+    if let Some(file) = kernel_slack() {
         let _ = std::fs::write(file, "1");
     }
+}
+
+/// Where the kernel keeps the slack of this thread.
+#[cfg(target_os = "linux")]
+fn kernel_slack() -> Option<std::path::PathBuf> {
+    let thread = std::fs::read_link("/proc/thread-self").ok()?;
+    Some(std::path::Path::new("/proc").join(thread.file_name()?).join("timerslack_ns"))
 }
 
 #[cfg(test)]
@@ -446,7 +450,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn the_thread_asks_to_be_woken_precisely() {
-        let slack = || std::fs::read_to_string("/proc/thread-self/timerslack_ns");
+        let slack = || std::fs::read_to_string(kernel_slack().unwrap_or_default());
         thread::spawn(move || {
             // Where the kernel does not tell it, it may not be set either.
             if let Ok(before) = slack() {

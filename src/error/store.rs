@@ -123,6 +123,7 @@ impl Hash for StoreError {
 mod tests {
     use std::collections::HashSet;
     use std::error::Error as _;
+    use std::hash::BuildHasher;
 
     use super::*;
     use crate::error::Error;
@@ -142,6 +143,8 @@ mod tests {
         assert!(others.iter().all(|other| *other != lost), "{others:?}");
         let all: HashSet<_> = others.into_iter().chain([lost.clone(), lost.clone()]).collect();
         assert_eq!(all.len(), 5);
+        let hashes: HashSet<_> = all.iter().map(|error| all.hasher().hash_one(error)).collect();
+        assert_eq!(hashes.len(), 5);
 
         // The cause of both is the same.
         let shown = |error: &dyn std::error::Error| error.source().map(ToString::to_string);

@@ -17,9 +17,12 @@ async fn layers_and_services_are_shown() {
     let limiter = RateLimiter::builder(InFlight::new(1)).name("calls").build();
     let layer = RateLimitLayer::new(limiter.clone()).max_wait(Duration::from_secs(5));
     shows(format!("{layer:?}"), &["RateLimitLayer", "calls", "max_wait: Some(5s)"]);
-    shows(format!("{:?}", layer.layer("inner")), &["RateLimit", "inner", "calls", "Some(5s)"]);
-    let by = RateLimitLayer::learn(limiter.clone()).layer("inner");
-    shows(format!("{by:?}"), &["RateLimitBy", "inner"]);
+    shows(
+        format!("{:?}", layer.layer("service of ours")),
+        &["RateLimit", "service of ours", "calls", "Some(5s)"],
+    );
+    let by = RateLimitLayer::learn(limiter.clone()).layer("service of ours");
+    shows(format!("{by:?}"), &["RateLimitBy", "service of ours"]);
     let answer = async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()));
     let call = RefuseLayer::new(limiter).layer(service_fn(answer)).call(Request::new(()));
     shows(format!("{call:?}"), &["RefuseFuture", "stage"]);
