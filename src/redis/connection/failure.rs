@@ -137,8 +137,16 @@ fn said_in_script(error: &RedisError) -> Option<&str> {
     Some(refused.map_or(said, |(_, refused)| refused))
 }
 
+/// Whether the connection is of no use after this error: it is broken or out of step, or leads to a replica.
+pub(crate) fn ends_connection(error: &RedisError) -> bool {
+    error.is_unrecoverable_error()
+        || error.is_io_error()
+        || error.kind() == ErrorKind::UnexpectedReturnType
+        || is_demoted(error)
+}
+
 /// Whether the server has become a replica: a new connection may lead to the primary.
-pub(crate) fn is_demoted(error: &RedisError) -> bool {
+fn is_demoted(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
         || said_in_script(error).is_some_and(|text| text.starts_with("READONLY "))
 }
@@ -202,6 +210,27 @@ mod tests {
         ] {
             assert_eq!(effect((kind, "")), Effect::Unknown, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn a_connection_is_kept_only_where_the_next_request_may_use_it() {
+        let io = |kind: std::io::ErrorKind| RedisError::from(std::io::Error::from(kind));
+        let of_kind = |kind| RedisError::from((kind, ""));
+        for error in [
+            io(std::io::ErrorKind::BrokenPipe),
+            // redis-rs would try again on the same connection.
+            io(std::io::ErrorKind::TimedOut),
+            of_kind(ErrorKind::Parse),
+            of_kind(ErrorKind::AuthenticationFailed),
+            of_kind(ErrorKind::UnexpectedReturnType),
+            failed("READONLY You can't write against a read only replica."),
+        ] {
+            assert!(ends_connection(&error), "{error}");
+        }
+        for said in ["OOM command not allowed", "BUSY Redis is busy", "ERR timed out", "LOADING"] {
+            assert!(!ends_connection(&failed(said)), "{said}");
+        }
+        assert!(!ends_connection(&of_kind(ErrorKind::Client)));
     }
 
     fn failed(said: &str) -> RedisError {

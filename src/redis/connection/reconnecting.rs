@@ -11,7 +11,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::failure::{Effect, Failure, is_demoted};
+use super::failure::{Effect, Failure, ends_connection};
 use super::request::{Reply, Request};
 use super::{Connection, DOUBT, IDLE, RequestNumber, evaluate, send, without_delay};
 use crate::redis::sender;
@@ -297,12 +297,7 @@ impl Connection for Reconnecting {
             return Err(Failure::late(request.deadline));
         };
         open.answered();
-        if let Err(error) = &outcome
-            && (error.is_unrecoverable_error()
-                || error.is_io_error()
-                || error.kind() == ErrorKind::UnexpectedReturnType
-                || is_demoted(error))
-        {
+        if outcome.as_ref().is_err_and(ends_connection) {
             state.forget(&open);
         }
         // The others that are under way get each other's replies, and report the same.

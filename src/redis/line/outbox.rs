@@ -111,4 +111,33 @@ mod tests {
         let claims = outbox.take_all().into_iter().map(|change| change.claim);
         assert_eq!(claims.collect::<Vec<_>>(), [Claim::None, Claim::Set]);
     }
+
+    #[test]
+    fn changes_are_counted_as_they_join_and_as_they_are_sent() {
+        let mut outbox = Outbox::<u32>::default();
+        let times = [5, 6, 7].map(Nanos::new);
+        assert!(!outbox.sets());
+        for (made, time) in (1..).zip(times) {
+            outbox.push(KeyChange::of(vec![b'N']), time);
+            assert_eq!((outbox.made(), outbox.sent()), (made, 0));
+        }
+        assert!(!outbox.sets());
+        assert_eq!(outbox.oldest(), Some(times[0]));
+        assert_eq!(outbox.take_batch().len(), 3);
+        assert_eq!((outbox.made(), outbox.sent(), outbox.oldest()), (3, 3, None));
+        outbox.push(KeyChange::setting(), times[1]);
+        assert!(outbox.sets());
+        // One that no caller has made does not count.
+        outbox.push_first(KeyChange::claiming(), times[2]);
+        assert_eq!((outbox.made(), outbox.oldest()), (4, Some(times[2])));
+    }
+
+    #[test]
+    fn what_follows_a_deletion_goes_into_another_request() {
+        let mut outbox = Outbox::<u32>::default();
+        for what in [b'P', b'X', b'P', b'P'] {
+            outbox.push(KeyChange::of(vec![what]), Nanos::ZERO);
+        }
+        assert_eq!([(); 3].map(|()| outbox.take_batch().len()), [2, 2, 0]);
+    }
 }

@@ -248,7 +248,7 @@ impl<C: Cost> Pacing<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Rate, TokenBucket};
+    use crate::{InFlight, Rate, TokenBucket};
 
     fn at(ms: u64) -> Nanos {
         Nanos::new(ms * 1_000_000)
@@ -322,5 +322,39 @@ mod tests {
         assert!(pause.is_some_and(|pause| (at(31)..at(94)).contains(&pause)), "{pause:?}");
         assert_eq!(plan(16, 16, 100, 100).0, 32);
         assert_eq!(plan(40, 20, 200, 200).0, 10);
+    }
+
+    #[test]
+    fn a_head_that_was_passed_over_counts_that_until_it_is_booked() {
+        let context = &*Context::with(TokenBucket::new(Rate::per_second(5.0), 10));
+        let mut pacing = Pacing::<u32>::new(1);
+        let batch = Batch { within: 1, booked: 0, first_due: None, last_due: at(0) };
+        let mut later = |passed| {
+            let head = Head::Later { cost: 1, wait: Some(Duration::ZERO), passed };
+            pacing.plan(context, at(0), &batch, head);
+            // A sixteenth of the horizon of 250 ms, or so.
+            let asks_at = pacing.ask_at.expect("later");
+            assert!((at(7)..at(24)).contains(&asks_at), "{asks_at:?}");
+            pacing.passed()
+        };
+        assert_eq!([None, Some(0), Some(1), None].map(&mut later), [0, 1, 2, 2]);
+        pacing.booked();
+        assert_eq!(pacing.passed(), 0);
+        pacing.ask_now();
+        assert_eq!(pacing.asks_at(), None);
+    }
+
+    /// And is asked for again after half of that time, or so.
+    #[test]
+    fn a_place_is_booked_ahead_by_milliseconds_and_two_trips() {
+        let context = &*Context::with(InFlight::new(1));
+        let mut pacing = Pacing::<u32>::new(1);
+        pacing.took(Duration::from_millis(10));
+        assert_eq!(pacing.ahead(context, 1, true), Duration::from_millis(25));
+        let batch = Batch { within: 1, booked: 0, first_due: None, last_due: at(0) };
+        let head = Head::Later { cost: 1, wait: Some(Duration::ZERO), passed: None };
+        pacing.plan(context, at(0), &batch, head);
+        let asks_at = pacing.ask_at.expect("later");
+        assert!((at(6)..at(19)).contains(&asks_at), "{asks_at:?}");
     }
 }
