@@ -8,6 +8,7 @@ mod faults;
 mod layers;
 mod proxies;
 mod servers;
+mod shown;
 mod support;
 #[cfg(all(feature = "feedback", feature = "tower"))]
 mod two_as_one;

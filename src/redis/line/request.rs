@@ -175,3 +175,14 @@ impl<P: Scripted> KeyLine<P> {
         self.transport.free(number);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_charge_was_due_before_now() {
+        assert_eq!(ago(Nanos::new(7), Nanos::new(3)), 4.0);
+        assert_eq!(ago(Nanos::new(3), Nanos::new(7)), -4.0);
+    }
+}

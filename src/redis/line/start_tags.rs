@@ -143,3 +143,102 @@ impl StartTags {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::units::Nanos;
+    use crate::wait_queue::WaitQueue;
+
+    /// A permit of a tenant of weight one.
+    const ONE: u128 = 1 << 32;
+
+    struct Waiter;
+
+    impl crate::wait_queue::Arrived for Waiter {
+        fn arrival(&self) -> Arrival {
+            at(0)
+        }
+    }
+
+    fn at(time: u64) -> Arrival {
+        Arrival::new(Nanos::new(time), Duration::ZERO)
+    }
+
+    fn tenant(id: u64) -> Claim {
+        Claim::TurnOf(Tenant::new(&id))
+    }
+
+    /// Waiters of a queue, whose order the tags know.
+    struct Waiters {
+        queue: WaitQueue<Waiter>,
+        tags: StartTags,
+    }
+
+    impl Waiters {
+        fn new() -> Self {
+            Self { queue: WaitQueue::new(), tags: StartTags::default() }
+        }
+
+        /// A caller joins, and the waiter that it goes ahead of.
+        fn join(&mut self, claim: Claim, permits: u64, time: u64) -> (WaiterId, Option<WaiterId>) {
+            let id = self.queue.push(Waiter, None, None);
+            let arrival = Arrival::new(Nanos::new(time), claim.ahead());
+            let place = self.tags.place(claim, permits, arrival);
+            let next = place.next;
+            self.tags.join(id, place);
+            (id, next)
+        }
+    }
+
+    #[test]
+    fn a_call_that_was_served_moves_the_start_by_its_price() {
+        let mut waiters = Waiters::new();
+        let (first, _) = waiters.join(tenant(1), 3, 0);
+        waiters.tags.serve(first);
+        assert_eq!((waiters.tags.start, waiters.tags.step), (0, 3 * ONE));
+        // A tenant that comes now is behind those of this round: by one permit, as that is its own price.
+        let (second, _) = waiters.join(tenant(2), 1, 1);
+        let (third, next) = waiters.join(tenant(1), 1, 2);
+        assert_eq!(next, None, "it has had three permits");
+        waiters.tags.serve(second);
+        assert_eq!((waiters.tags.start, waiters.tags.step), (ONE, ONE));
+        waiters.tags.serve(third);
+        assert_eq!(waiters.tags.start, 3 * ONE);
+    }
+
+    #[test]
+    fn a_tenant_is_forgotten_when_it_is_no_more_ahead_of_its_share() {
+        let mut waiters = Waiters::new();
+        let (first, _) = waiters.join(tenant(1), 3, 0);
+        waiters.tags.serve(first);
+        assert_eq!((waiters.tags.lanes.len(), waiters.tags.served.len()), (1, 1));
+        for round in 1..=3 {
+            let (other, _) = waiters.join(tenant(2), 1, round);
+            waiters.tags.serve(other);
+        }
+        // The second is ahead of its share still: its last permit has only begun.
+        assert_eq!(waiters.tags.start, 3 * ONE);
+        let left = Tenant::id(tenant(2).tenant());
+        assert_eq!(waiters.tags.lanes.keys().collect::<Vec<_>>(), [&left]);
+        // One that leaves without a permit has taken no share.
+        let (leaver, _) = waiters.join(tenant(3), 1, 9);
+        assert_eq!(waiters.tags.lanes.len(), 2);
+        waiters.tags.leave(leaver);
+        assert_eq!(waiters.tags.lanes.len(), 1);
+    }
+
+    #[test]
+    fn a_caller_ahead_of_others_goes_behind_one_of_the_same_arrival() {
+        let mut waiters = Waiters::new();
+        let (_, next) = waiters.join(Claim::InOrder, 1, 10);
+        assert_eq!(next, None);
+        let (_, next) = waiters.join(Claim::Ahead(Duration::from_nanos(10)), 1, 20);
+        assert_eq!(next, None);
+        let (third, _) = waiters.join(Claim::InOrder, 1, 30);
+        let (_, next) = waiters.join(Claim::Ahead(Duration::from_nanos(11)), 1, 40);
+        assert_eq!(next, Some(third));
+    }
+}

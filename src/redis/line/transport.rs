@@ -176,3 +176,100 @@ impl<C> Transport<C> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::line::flight::RequestKind;
+    use crate::{Rate, SmoothBursty};
+
+    fn at(millis: u64) -> Nanos {
+        Nanos::new(millis * 1_000_000)
+    }
+
+    fn context() -> std::sync::Arc<Context<SmoothBursty>> {
+        Context::with(SmoothBursty::new(Rate::per_second(1.0)))
+    }
+
+    fn request(kind: RequestKind<u32>) -> InFlightRequest<u32> {
+        let (arguments, calls) = (vec![vec![7]], Vec::new());
+        InFlightRequest { arguments, calls, kind, at: at(0), policy: 0, tries: None }
+    }
+
+    #[test]
+    fn callers_without_a_slot_are_served_without_redis_after_the_deadline() {
+        let (mut transport, deadline) = (Transport::<u32>::default(), Duration::from_millis(10));
+        assert!(!transport.is_crowded_out(deadline, at(1_000)));
+        transport.note_crowd(at(5));
+        transport.note_crowd(at(7));
+        let is_out = |transport: &Transport<_>| {
+            [14, 15, 16].map(|now| transport.is_crowded_out(deadline, at(now)))
+        };
+        assert_eq!(is_out(&transport), [false, true, true]);
+        transport.forget_crowd();
+        assert_eq!(is_out(&transport), [false; 3]);
+    }
+
+    #[test]
+    fn a_flight_is_known_by_its_number_until_the_line_goes_on_without_it() {
+        let context = &*context();
+        let mut transport = Transport::default();
+        let first = transport.take_off(context, at(0), request(RequestKind::Probe));
+        assert!(transport.is_under_way(first) && !transport.is_under_way(first + 1));
+        let until = patience(context, at(0));
+        assert_eq!((transport.looks_at(), transport.is_overdue(until)), (Some(until), true));
+        assert!(transport.request(until, first).is_none(), "its task is too late");
+        let just_in_time = Nanos::new(until.get() - 1);
+        assert!(transport.request(just_in_time, first + 1).is_none());
+        assert!(transport.request(just_in_time, first).is_some());
+        // While its task waits for a slot nothing is overdue.
+        transport.wait_for_slot();
+        assert_eq!((transport.looks_at(), transport.is_overdue(until)), (None, false));
+    }
+
+    #[test]
+    fn a_request_that_was_sent_is_looked_at_and_gives_its_slot_back() {
+        let context = &*context();
+        let deadline = context.options.deadline;
+        let mut transport = Transport::default();
+        let number = transport.take_off(context, at(0), request(RequestKind::Probe));
+        let begun = transport.request(at(0), number).expect("to send");
+        let slots = std::sync::Arc::clone(context.slots.of(false));
+        let free = slots.available_permits();
+        let slot = std::sync::Arc::clone(&slots).try_acquire_owned().expect("a slot");
+        let step = transport.send(context, at(5), begun, slot);
+        assert!(matches!(step, Step::Send(arguments, false) if arguments == [[7]]));
+        let look = at(5).saturating_add(deadline / QUICK);
+        assert_eq!(transport.looks_at(), Some(look));
+        // Others are answered, so it may still be in front of the server.
+        context.health.well(at(6), at(5));
+        transport.return_slot(context, look);
+        let next_look = look.saturating_add(deadline / QUICK);
+        assert_eq!(transport.looks_at(), Some(next_look));
+        assert!(transport.take_returned().is_none());
+        transport.return_slot(context, next_look);
+        assert!(transport.take_returned().is_some() && transport.take_returned().is_none());
+        assert!(transport.land(number).flatten().is_some_and(|request| request.is_probe()));
+        assert!(transport.take_returned().is_none());
+
+        let number = transport.take_off(context, at(0), request(RequestKind::Probe));
+        let begun = transport.request(at(0), number).expect("to send");
+        let slot = std::sync::Arc::clone(&slots).try_acquire_owned().expect("a slot");
+        transport.send(context, at(5), begun, slot);
+        transport.land(number);
+        assert_eq!(slots.available_permits(), free - 1);
+        drop(transport.take_returned());
+        assert_eq!(slots.available_permits(), free);
+    }
+
+    #[test]
+    fn changes_and_waiters_take_turns() {
+        let mut transport = Transport::default();
+        for kind in [RequestKind::Change(Vec::new()), RequestKind::Take(None, Vec::new())] {
+            let request = request(kind);
+            let kinds = (request.is_change(), request.is_take(), request.is_probe());
+            transport.take_off(&context(), at(0), request);
+            assert_eq!(kinds, (transport.changed_last(), !transport.changed_last(), false));
+        }
+    }
+}

@@ -283,5 +283,7 @@ mod tests {
         let bytes = [&7u32.to_le_bytes()[..], &[0x40, 0x42, 0x0f, 0, 0], &[0xff; 5]].concat();
         assert_eq!(window.read_short(&bytes), Some(vec![7.0, 1e6, -1.0]));
         assert_eq!(window.read_short(&bytes[..13]), None);
+        let least = [&bytes[..9], &[0, 0, 0, 0, 0x80]].concat();
+        assert_eq!(window.read_short(&least), Some(vec![7.0, 1e6, -half]));
     }
 }

@@ -344,6 +344,10 @@ impl<P: Scripted, const N: usize> Scripted for [P; N] {
 mod tests {
     use super::*;
 
+    fn gcra_of(permits: u32) -> Gcra {
+        Gcra::new(permits, 5, Duration::from_secs(1))
+    }
+
     /// What another process has written, which may have another rule of the same script.
     #[test]
     fn parameters_are_read_if_they_are_those_of_the_rule() {
@@ -391,6 +395,19 @@ mod tests {
         let rate = Rate::per_second(2.0);
         assert_eq!(read(leaky.clone(), &[2.0, 7.0, 1.0]), Some(LeakyBucket::meter(rate, 7)));
         assert_eq!(read(leaky, &[2.0, 7.0, 0.0]), Some(LeakyBucket::new(rate, 7)));
+        let warm = SmoothWarmingUp::new(rate, second).cold_factor(4.0);
+        let mut parameters = Vec::new();
+        warm.write(&mut parameters);
+        assert_eq!(read(warm.clone(), &parameters), Some(warm.clone()));
+        let factor = parameters.iter_mut().find(|parameter| **parameter == 4.0);
+        *factor.expect("the cold factor") = 0.5;
+        assert_eq!(read(warm, &parameters), None);
+        // Several of one kind, one behind the other.
+        let two = [gcra_of(9), gcra_of(7)];
+        let mut parameters = Vec::new();
+        two.write(&mut parameters);
+        assert_eq!(read([gcra_of(1), gcra_of(2)], &parameters), Some(two.clone()));
+        assert_eq!(read(two, &parameters[1..]), None);
     }
 
     /// An absent key is as all of them are at first, or none of it is known.
@@ -404,5 +421,16 @@ mod tests {
             assert_eq!((full.clone(), other.clone()).starts_idle(), is_idle);
             assert_eq!(Same((full.clone(), other)).starts_idle(), is_idle);
         }
+    }
+
+    #[test]
+    fn a_limit_begins_idle_unless_it_stores_what_it_does_not_begin_with() {
+        let rate = Rate::per_second(1.0);
+        assert!(SmoothWarmingUp::new(rate, Duration::from_secs(1)).starts_idle());
+        assert!(gcra_of(9).starts_idle());
+        let stores = SmoothBursty::new(rate);
+        assert!(SmoothBursty::evenly_spaced(rate).starts_idle() && !stores.starts_idle());
+        assert!(LockOut::new(gcra_of(9), Duration::from_secs(1)).starts_idle());
+        assert!(!LockOut::new(stores, Duration::from_secs(1)).starts_idle());
     }
 }

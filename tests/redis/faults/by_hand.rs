@@ -2,6 +2,7 @@
 //! test says so.
 
 mod ahead;
+mod places;
 mod refunds;
 mod replies;
 mod retries;

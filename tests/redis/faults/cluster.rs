@@ -103,6 +103,7 @@ async fn in_the_middle_of_a_migration_callers_are_refused_at_the_deadline() {
 async fn in_the_middle_of_a_migration_the_new_owner_can_be_asked() {
     let cluster = Cluster::start(2, 0);
     let connection = tollgate::redis::Cluster::new(connect(&cluster).await);
+    assert_eq!(format!("{connection:?}"), "Cluster { .. }");
     let mut longest = Duration::ZERO;
     let served = async |limiter: &super::Limiter<_>| {
         let start = Instant::now();
