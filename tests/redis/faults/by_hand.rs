@@ -3,6 +3,7 @@
 
 mod ahead;
 mod places;
+mod reach;
 mod refunds;
 mod replies;
 mod retries;

@@ -1,0 +1,118 @@
+//! How many waiters a request asks for, when, and how far ahead they may be booked.
+
+use futures::future::FutureExt;
+use tollgate::redis::{RedisRateLimiter, Reply, State};
+use tollgate::{InFlight, ManualClock};
+
+use super::{Call, in_one_request, joins, limiter, refused};
+use crate::faults::wires::Hand;
+use crate::faults::{KEY, Limiter, ms, store};
+
+fn join(limiter: &Limiter<Hand>, count: usize) -> Vec<Call> {
+    (0..count).map(|_| joins(limiter.acquire(1))).collect()
+}
+
+/// In a reply: later, in `millis`.
+fn later(millis: i64) -> Reply {
+    Reply::Number(millis * 4_000 + 1)
+}
+
+/// How far ahead the last caller of the request may be booked, in microseconds.
+fn limit(hand: &Hand) -> f64 {
+    let calls = &hand.last()[0];
+    // The limit, the patience, and a flag end a call.
+    let end = calls.len() - 9;
+    f64::from_le_bytes(calls[end - 8..end].try_into().expect("eight bytes"))
+}
+
+#[test]
+fn after_all_of_a_request_were_booked_the_next_reaches_as_many() {
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(1_000.0, &clock);
+    let first = in_one_request(&limiter, &hand, || join(&limiter, 20));
+    hand.answer(Ok(Reply::Numbers(vec![0, 20])));
+    assert!(first.into_iter().all(|call| call.now_or_never().expect("granted").is_ok()));
+    let asked = limiter.counters().asked;
+    let _second = in_one_request(&limiter, &hand, || join(&limiter, 30));
+    hand.answer(Ok(Reply::Numbers(vec![20, 30])));
+    assert_eq!(limiter.counters().asked - asked, 30);
+}
+
+/// From three quarters of the horizon on.
+#[test]
+fn a_head_that_was_passed_over_may_be_booked_further_ahead() {
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let _head = joins(limiter.acquire(1));
+    hand.send();
+    assert_eq!(limit(&hand), 750_000.0);
+    // It can be booked half a second from now, and is asked for then.
+    hand.answer(Ok(later(1_250)));
+    clock.advance(ms(500));
+    hand.send();
+    assert_eq!((hand.sent(), limit(&hand)), (2, 750_000.0));
+    hand.answer(Ok(later(800)));
+    clock.advance(ms(150));
+    hand.send();
+    assert_eq!((hand.sent(), limit(&hand)), (3, 781_250.0));
+}
+
+#[test]
+fn a_head_that_came_meanwhile_is_asked_for_at_once() {
+    let clock = ManualClock::new();
+    clock.advance(ms(10_000));
+    let (limiter, hand) = limiter(10.0, &clock);
+    let _asked = joins(limiter.acquire(1));
+    hand.send();
+    let _head = joins(limiter.acquire(1).ahead_by(ms(1_000)));
+    hand.answer(Ok(later(2_000)));
+    assert_eq!(hand.sent(), 2);
+}
+
+/// No caller waits in the queue beside it, and the pauses between requests have grown beyond it.
+#[test]
+fn a_change_gets_its_error_at_its_deadline() {
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let mut quota = Box::pin(limiter.quota());
+    assert!((&mut quota).now_or_never().is_none());
+    for _ in 0..100 {
+        assert!((&mut quota).now_or_never().is_none());
+        hand.answer(refused());
+        clock.advance(ms(5));
+    }
+    hand.send();
+    assert!(!store(quota.now_or_never().expect("answered")).may_have_charged());
+}
+
+/// Its own requests did not fail: another key found out that Redis is down, and that it is back.
+#[test]
+fn a_key_that_holds_places_renews_its_lease_after_an_outage() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let builder = RedisRateLimiter::builder(InFlight::new(9), hand.clone(), KEY);
+    let limiter = builder.clock(&clock).build();
+    let granted = Reply::Numbers(vec![0, 1]);
+    let mut caller = limiter.acquire(3);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(Ok(granted.clone()));
+    let _grant = caller.now_or_never().expect("granted").expect("granted");
+
+    let other = limiter.at("another");
+    let mut caller = other.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    for millis in [500, 0] {
+        hand.answer(refused());
+        clock.advance(ms(millis));
+    }
+    assert_eq!(limiter.state(), State::Down);
+    // It would renew its lease now.
+    clock.advance(ms(3_000));
+    hand.answer(Ok(Reply::Numbers(vec![0])));
+    assert_eq!(limiter.state(), State::Up);
+    let sent = hand.sent();
+    clock.advance(ms(1_500));
+    hand.send();
+    assert_eq!(hand.sent(), sent + 1);
+    let lease = hand.last().into_iter().find(|argument| argument.len() == 32).expect("a lease");
+    assert_eq!(f64::from_le_bytes(lease[8..16].try_into().expect("eight bytes")), 3.0);
+}
