@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures::future::FutureExt;
@@ -10,6 +11,7 @@ use tollgate::redis::{Connection, Effect, Failure, Reply, Request, State, Task};
 use tollgate::{Clock, ManualClock};
 
 use super::sender::in_time;
+use super::wakers::Woken;
 use super::wires::Hand;
 use super::{HORIZON, Limiter, builder, bursty, ms, reconnecting, store};
 use crate::support::server::Server;
@@ -83,6 +85,42 @@ async fn a_reply_that_is_here_when_a_stopped_process_goes_on_counts() {
     let counters = limiter.counters();
     assert_eq!((counters.answered, counters.lost, counters.failed), (1, 0, 0));
     assert_eq!(counters.latency, ms(500) + HORIZON);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_booking_is_used_after_a_standstill_as_long_as_the_horizon() {
+    for (longer, is_granted) in [(0, true), (1, false)] {
+        let hand = Hand::default();
+        let limiter = builder(bursty(10.0), hand.clone()).clock(Clock::tokio()).build();
+        let mut caller = limiter.acquire(1);
+        assert!((&mut caller).now_or_never().is_none());
+        hand.answer(Ok(Reply::Number(100 * 4_000)));
+        stand_still(ms(100) + HORIZON + ms(longer));
+        assert_eq!(caller.now_or_never().is_some(), is_granted);
+    }
+}
+
+/// No task of that runtime is left to see its alarm.
+#[test]
+fn a_runtime_that_ends_wakes_the_callers_that_wait_by_its_time() {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime");
+    let hand = Hand::default();
+    let woken = Arc::new(Woken::default());
+    let limiter = {
+        let _guard = runtime.enter();
+        builder(bursty(10.0), hand.clone()).clock(Clock::tokio()).build()
+    };
+    let mut caller = limiter.acquire(1);
+    runtime.block_on(async {
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(caller.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
+        hand.answer(Ok(Reply::Number(100 * 4_000)));
+        tokio::task::yield_now().await;
+    });
+    assert!(!woken.is(), "its turn is in a while");
+    drop(runtime);
+    assert!(woken.is());
 }
 
 /// Its booking is too old by then, and is returned.

@@ -69,6 +69,45 @@ fn a_head_that_came_meanwhile_is_asked_for_at_once() {
     assert_eq!(hand.sent(), 2);
 }
 
+/// The permits for a smaller call may be there.
+#[test]
+fn a_caller_behind_one_that_leaves_is_asked_for_at_once_if_its_cost_is_another() {
+    for (costs, leaves, is_asked) in
+        [([5, 1], 0, true), ([5, 1], 1, false), ([1, 1], 0, false), ([1, 5], 1, false)]
+    {
+        let clock = ManualClock::new();
+        let (limiter, hand) = limiter(10.0, &clock);
+        let mut callers = costs.map(|cost| Some(joins(limiter.acquire(cost))));
+        hand.answer(Ok(later(2_000)));
+        let before = hand.sent();
+        callers[leaves] = None;
+        hand.send();
+        assert_eq!(hand.sent() - before, usize::from(is_asked), "{costs:?}, {leaves} leaves");
+    }
+}
+
+/// Those that wait in other processes need not leave it a place.
+#[test]
+fn a_process_says_that_none_of_its_callers_waits_for_a_place_any_more() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let builder = RedisRateLimiter::builder(InFlight::new(9), hand.clone(), KEY);
+    let limiter = builder.clock(&clock).build();
+    let mut callers = [limiter.acquire(1), limiter.acquire(1)];
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    // Nobody knows when a place is free.
+    hand.answer(Ok(Reply::Number((1 << 51) + 1)));
+    let [first, second] = callers;
+    let before = hand.sent();
+    drop(second);
+    hand.send();
+    assert_eq!(hand.sent(), before, "one waits still");
+    drop(first);
+    hand.send();
+    assert_eq!(hand.sent(), before + 1);
+    let lease = hand.last().into_iter().find(|argument| argument.len() == 32).expect("a lease");
+    assert_eq!(f64::from_le_bytes(lease[24..].try_into().expect("eight bytes")), 0.0);
+}
+
 /// No caller waits in the queue beside it, and the pauses between requests have grown beyond it.
 #[test]
 fn a_change_gets_its_error_at_its_deadline() {
