@@ -554,4 +554,16 @@ mod tests {
             assert!(KeyPolicy::of(&scripts, 9, &bytes[..15]).is_none());
         }
     }
+
+    #[test]
+    fn the_first_format_is_known_by_its_hash_and_its_size() {
+        // Ten bits of a hash of the kind.
+        let mark = |hash: u32| (hash & 0x7fe0_0000).to_le_bytes();
+        let hash = "kind"
+            .bytes()
+            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        assert_eq!(other_format("kind", 20, &mark(hash)), Some(1));
+        assert_eq!(other_format("kind", 19, &mark(hash)), None);
+        assert_eq!(other_format("kind", 20, &mark(!hash)), None);
+    }
 }

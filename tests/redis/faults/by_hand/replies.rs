@@ -40,6 +40,28 @@ fn a_policy_set_without_a_reply_is_set_again() {
     assert_eq!((limiter.policy(), hand.sent()), (bursty(20.0), 4));
 }
 
+#[test]
+fn a_change_behind_a_policy_that_was_set_without_a_reply_is_repeated_with_it() {
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let mut set = Box::pin(limiter.set_rate(Rate::per_second(20.0)));
+    assert!((&mut set).now_or_never().is_none());
+    hand.answer(silence());
+    assert!(set.now_or_never().expect("answered").is_err());
+    // To a probe.
+    hand.answer(Ok(Reply::Numbers(vec![0])));
+    let mut pause = Box::pin(limiter.pause_for(ms(100)));
+    assert!((&mut pause).now_or_never().is_none());
+    hand.send();
+    let pauses = hand.last()[1].clone();
+    hand.answer(other_policy(30.0, (0, 1)));
+    let both = [&pauses[..], b"N"].concat();
+    assert_eq!(hand.last()[1], both);
+    // With it once, if that has no effect either.
+    hand.answer(other_policy(40.0, (0, 2)));
+    assert_eq!(hand.last()[1], both);
+}
+
 /// The policy set here was confirmed, a fail-over has lost it, and another process has set its own
 /// since.
 #[test]

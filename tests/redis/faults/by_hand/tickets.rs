@@ -107,6 +107,20 @@ fn a_clock_that_advances_by_itself() {
     panic!("the call has got no error");
 }
 
+#[test]
+fn a_clock_that_advances_by_itself_does_so_for_a_change_alone() {
+    let clock = ManualClock::auto_advance();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let mut quota = Box::pin(limiter.quota());
+    for _ in 0..40 {
+        if let Some(answer) = (&mut quota).now_or_never() {
+            return drop(store(answer));
+        }
+        hand.answer(refused());
+    }
+    panic!("unanswered at {:?}", clock.elapsed());
+}
+
 /// For any kind of wait.
 #[test]
 fn a_clock_that_advances_by_itself_does_so_for_changes_and_places() {
