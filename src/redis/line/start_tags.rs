@@ -231,14 +231,16 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_ahead_of_others_goes_behind_one_of_the_same_arrival() {
+    fn a_caller_ahead_of_others_takes_the_turn_of_one_that_came_later_only() {
         let mut waiters = Waiters::new();
         let (_, next) = waiters.join(Claim::InOrder, 1, 10);
         assert_eq!(next, None);
-        let (_, next) = waiters.join(Claim::Ahead(Duration::from_nanos(10)), 1, 20);
+        let (other, next) = waiters.join(tenant(1), 1, 15);
         assert_eq!(next, None);
-        let (third, _) = waiters.join(Claim::InOrder, 1, 30);
-        let (_, next) = waiters.join(Claim::Ahead(Duration::from_nanos(11)), 1, 40);
-        assert_eq!(next, Some(third));
+        let (_, next) = waiters.join(Claim::Ahead(Duration::from_nanos(10)), 1, 20);
+        assert_eq!(next, None, "it is as if it came with the first, and behind it");
+        let (_, next) = waiters.join(Claim::Ahead(Duration::from_nanos(31)), 1, 40);
+        assert_ne!(next, Some(other));
+        assert!(next.is_some(), "ahead of the first");
     }
 }
