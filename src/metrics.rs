@@ -378,7 +378,7 @@ where
     }
 }
 
-#[cfg(all(test, not(tollgate_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
