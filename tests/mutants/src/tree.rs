@@ -140,12 +140,14 @@ pub fn make(
         let mut errors = 0;
         for message in cargo(&path, &["check", "--lib", "--all-features"]).1 {
             errors += 1;
-            for span in spans(&message["message"]) {
-                let Some((&file, woven)) = woven.get_key_value(span.0.as_str()) else { continue };
-                for id in woven.blame(span.1) {
-                    dropped.insert(id);
-                    stale.insert(file);
-                }
+            // The first place where mutants are.
+            let blamed = spans(&message["message"]).into_iter().find_map(|(file, at)| {
+                let (&file, woven) = woven.get_key_value(file.as_str())?;
+                Some((file, woven.blame(at))).filter(|(_, ids)| !ids.is_empty())
+            });
+            if let Some((file, ids)) = blamed {
+                dropped.extend(ids);
+                stale.insert(file);
             }
         }
         eprintln!("{errors} errors, {} mutants that do not compile", dropped.len());
@@ -164,6 +166,7 @@ pub fn make(
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let (programs, errors) = cargo(&path, &arguments);
     assert!(errors.is_empty(), "{errors:#?}");
+    dropped.extend(woven.values().flat_map(|woven| woven.unviable.iter().copied()));
     let woven = woven.values().flat_map(|woven| woven.ids.iter().copied()).collect();
     Tree { path, woven, unviable: dropped, programs }
 }
@@ -231,7 +234,7 @@ fn cargo(tree: &Path, arguments: &[&str]) -> (Vec<PathBuf>, Vec<Value>) {
     (programs.collect(), errors.cloned().collect())
 }
 
-/// The places that an error names: where it is, or else what it speaks of.
+/// The places that an error names: where it is, then what it speaks of.
 fn spans(message: &Value) -> Vec<(String, std::ops::Range<usize>)> {
     let mut spans: Vec<_> = message["spans"].as_array().into_iter().flatten().collect();
     spans.sort_by_key(|span| span["is_primary"] != true);
@@ -241,7 +244,6 @@ fn spans(message: &Value) -> Vec<(String, std::ops::Range<usize>)> {
             let byte = |name| span[name].as_u64().and_then(|at| usize::try_from(at).ok());
             Some((span["file_name"].as_str()?.to_owned(), byte("byte_start")?..byte("byte_end")?))
         })
-        .take(1)
         .collect()
 }
 

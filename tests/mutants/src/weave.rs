@@ -37,6 +37,7 @@ pub struct Site {
 pub struct Woven {
     pub text: String,
     pub ids: BTreeSet<usize>,
+    pub unviable: BTreeSet<usize>,
     /// Where the code of each mutant is in the text.
     branches: Vec<(usize, std::ops::Range<usize>)>,
     /// Where the expressions with mutants are in the text.
@@ -80,8 +81,14 @@ pub fn weave<'a>(
         wanted.entry((at, mutant.genre.as_str())).or_default().push(mutant);
     }
     let file = syn::parse_file(source).expect("a source file");
-    let mut weaver =
-        Weaver { source, wanted, sites: Vec::new(), inserts: Vec::new(), is_const: false };
+    let mut weaver = Weaver {
+        source,
+        wanted,
+        sites: vec![],
+        inserts: vec![],
+        unviable: BTreeSet::new(),
+        is_const: false,
+    };
     weaver.visit_file(&file);
     for (at, text) in inserts {
         weaver.inserts.push(Insert { at, order: (1, i64::MAX), text: text.to_owned() });
@@ -94,6 +101,8 @@ struct Weaver<'a> {
     wanted: HashMap<(usize, &'a str), Vec<&'a Mutant>>,
     sites: Vec<Site>,
     inserts: Vec<Insert>,
+    /// Mutants that are no Rust.
+    unviable: BTreeSet<usize>,
     /// In code that the compiler runs, where no branch can depend on the environment.
     is_const: bool,
 }
@@ -195,7 +204,7 @@ impl<'a> Weaver<'a> {
             .iter()
             .map(|site| (site.ids.clone(), place(site.start)..place(site.end)))
             .collect();
-        Woven { text, ids, branches, sites }
+        Woven { text, ids, unviable: self.unviable, branches, sites }
     }
 }
 
@@ -211,7 +220,10 @@ fn has_let(expr: &syn::Expr) -> bool {
 impl<'ast, 'a> Visit<'ast> for Weaver<'a> {
     fn visit_expr_binary(&mut self, i: &'ast syn::ExprBinary) {
         let mutants = self.take(bytes(&i.op).start, "BinaryOperator");
-        if !has_let(&i.left) && !has_let(&i.right) {
+        if has_let(&i.left) || has_let(&i.right) {
+            // `||` does not go with `let`.
+            self.unviable.extend(mutants.iter().map(|mutant| mutant.id));
+        } else {
             let source = self.source;
             let (left, right) = (&source[bytes(&i.left)], &source[bytes(&i.right)]);
             let others: Vec<_> = mutants
@@ -265,12 +277,14 @@ impl<'ast, 'a> Visit<'ast> for Weaver<'a> {
     fn visit_expr_struct(&mut self, i: &'ast syn::ExprStruct) {
         for field in &i.fields {
             let mutants = self.take(bytes(field).start, "StructField");
-            if let (Some(rest), Some(_), syn::Member::Named(name)) =
-                (&i.rest, &field.colon_token, &field.member)
-            {
+            if let (Some(rest), syn::Member::Named(name)) = (&i.rest, &field.member) {
                 let rest = &self.source[bytes(rest)];
                 let others: Vec<_> =
                     mutants.iter().map(|mutant| (mutant.id, format!("({rest}).{name}"))).collect();
+                if field.colon_token.is_none() && !others.is_empty() && !self.is_const {
+                    let (at, text) = (bytes(field).start, format!("{name}: "));
+                    self.inserts.push(Insert { at, order: (1, i64::MIN), text });
+                }
                 self.choose(bytes(&field.expr), &others);
             }
         }
