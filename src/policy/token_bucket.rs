@@ -282,3 +282,16 @@ impl Rated for TokenBucket {
         Self { rate, schedule: Schedule::bucket(rate, self.capacity), ..self }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_beside_what_others_hold_is_a_smaller_one() {
+        let bucket = |capacity| TokenBucket::new(Rate::per_second(5.0), capacity);
+        let beside = TokenBucket::HOOKS.beside;
+        assert_eq!(beside(&bucket(10), 3), bucket(7));
+        assert_eq!(beside(&bucket(10).initial(4), 3), bucket(7).initial(4));
+    }
+}

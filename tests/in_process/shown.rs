@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures::stream;
 
 use tollgate::{
-    AnyRateLimiter, FastHash, InFlight, Jitter, KeyedRateLimiter, Limit, Limiter, ManualClock,
-    Part, Rate, RateLimiter, Throttle, TokenBucket,
+    AnyRateLimiter, FastHash, Gcra, InFlight, Jitter, KeyedRateLimiter, LeakyBucket, Limit,
+    Limiter, ManualClock, Part, Policy, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp,
+    Throttle, TokenBucket,
 };
 
 use crate::support::outcome;
@@ -30,6 +31,33 @@ fn a_limiter_names_the_bounds_of_its_queue() {
     let limiter = builder.max_waiters(3).max_queued_permits(7).build();
     assert_eq!((limiter.max_waiters(), limiter.max_queued_permits()), (3, 7));
     assert_eq!(limiter.max_keys(), 5);
+}
+
+#[test]
+fn a_policy_has_the_settings_that_it_was_given() {
+    let (rate, other) = (Rate::per_second(10.0), Rate::per_second(7.0));
+    let second = Duration::from_secs(1);
+    fn check<P: Policy + Rated>(policy: P, with: fn(P, Duration) -> P, other: Rate) {
+        let policy = with(policy, Duration::from_millis(7));
+        assert_eq!(policy.catch_up(), Duration::from_millis(7));
+        let changed = policy.with_rate(other);
+        assert_eq!((changed.rate(), changed.catch_up().as_millis()), (other, 7));
+    }
+    check(bucket(), TokenBucket::with_catch_up, other);
+    check(Gcra::new(9, 10, second), Gcra::with_catch_up, other);
+    check(LeakyBucket::new(rate, 9), LeakyBucket::with_catch_up, other);
+    check(SmoothBursty::new(rate), SmoothBursty::with_catch_up, other);
+    check(SmoothWarmingUp::new(rate, second), SmoothWarmingUp::with_catch_up, other);
+}
+
+#[tokio::test]
+async fn a_snapshot_of_a_cached_limiter_counts_what_its_threads_hold() {
+    let clock = ManualClock::new();
+    let cached = RateLimiter::builder(bucket()).clock(&clock).build_cached(1024, 4);
+    cached.try_acquire(1).expect("full");
+    let snapshot = cached.snapshot().await.expect("in process");
+    assert_eq!(snapshot.quota.remaining, 9);
+    assert_eq!(snapshot.quota, Limiter::quota(&cached).await.expect("in process"));
 }
 
 #[track_caller]

@@ -183,6 +183,18 @@ fn a_listener_that_panics_keeps_no_permits() {
 }
 
 #[tokio::test]
+async fn a_wait_for_the_server_is_reported_to_the_listener_of_the_feedback() {
+    let seen = Seen::default();
+    let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::auto_advance());
+    let feedback = Feedback::builder(limiter).slow_wait(SECOND).on_event(seen.listener()).build();
+    let mut call = feedback.acquire(1).await.expect("a place");
+    let none_left = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "5")];
+    call.observe(200u16, &none_left).await;
+    drop(feedback.acquire(1).await.expect("after the reset"));
+    assert_eq!(seen.take(), ["waited for 5s (the server)"]);
+}
+
+#[tokio::test]
 async fn what_is_known_of_a_server_is_told_as_long_as_it_holds() {
     let clock = ManualClock::new();
     let feedback = Feedback::new(RateLimiter::with_clock(InFlight::new(10), &clock));

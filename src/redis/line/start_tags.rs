@@ -243,4 +243,15 @@ mod tests {
         assert_ne!(next, Some(other));
         assert!(next.is_some(), "ahead of the first");
     }
+
+    #[test]
+    fn callers_ahead_of_one_that_came_together_stay_in_the_order_in_which_they_came() {
+        let mut waiters = Waiters::new();
+        let (first, _) = waiters.join(Claim::InOrder, 1, 30);
+        let ahead = || Claim::Ahead(Duration::from_nanos(20));
+        let [second, third] = [(); 2].map(|()| waiters.join(ahead(), 1, 40));
+        assert_eq!((second.1, third.1), (Some(first), Some(first)));
+        let order: Vec<_> = waiters.tags.order.values().copied().collect();
+        assert_eq!(order, [second.0, third.0, first]);
+    }
 }

@@ -204,6 +204,22 @@ fn a_refund_moves_waiters_forward() {
     assert_eq!(waits, [ms(2000), ms(2200), ms(2400)]);
 }
 
+#[test]
+fn a_grant_of_a_limiter_that_warms_up_is_settled_in_steps_as_at_once() {
+    let next = |steps: &[u32]| {
+        let (clock, rate) = (ManualClock::new(), Rate::per_second(5.0));
+        let limiter = RateLimiter::with_clock(SmoothWarmingUp::new(rate, secs(4)), &clock);
+        let mut grant = limiter.try_acquire(12).expect("the first");
+        for &cost in steps {
+            grant.settle(cost).expect("less");
+        }
+        limiter.reserve(1).expect("a place").delay()
+    };
+    assert!(next(&[]) > next(&[7]) && next(&[7]) > next(&[2]));
+    assert_eq!(next(&[7, 2]), next(&[2]));
+    assert_eq!(next(&[7, 5, 4, 0]), next(&[0]));
+}
+
 /// Found by review: an earlier refund brought the position back to where an older booking had ended,
 /// and that one was then taken for the last.
 #[test]

@@ -456,6 +456,36 @@ fn a_server_of_one_bucket_has_the_limiter_for_itself_and_of_two_shares_it() {
     assert_eq!([left(&["core", "core"]), left(&["core", "search"])], [39, 98]);
 }
 
+/// Whose clock is an hour ahead of ours.
+#[test]
+fn a_refusal_for_all_buckets_of_a_server_is_heard_by_all() {
+    let clock = ManualClock::new();
+    let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), &clock));
+    let (first, second) = (|| servers.at("server", "GET /a"), || servers.at("server", "GET /b"));
+    for (bucket, name) in [(first(), "a"), (second(), "b")] {
+        let mut call = block_on(bucket.acquire(1)).expect("granted");
+        block_on(
+            call.observe(200u16, &[("x-ratelimit-bucket", name), ("x-ratelimit-remaining", "9")]),
+        );
+    }
+    let date = |seconds: u64| {
+        let time = std::time::UNIX_EPOCH + Duration::from_secs(3_600 + seconds);
+        httpdate::fmt_http_date(time)
+    };
+    let (now, then) = (date(0), date(7));
+    let global = [
+        ("date", &*now),
+        ("retry-after", &then),
+        ("x-ratelimit-bucket", "a"),
+        ("x-ratelimit-global", "true"),
+    ];
+    let mut call = block_on(first().acquire(1)).expect("granted");
+    block_on(call.observe(429u16, &global));
+    for bucket in [first(), second()] {
+        assert_eq!(bucket.server_state().pause, Some(Duration::from_secs(7)));
+    }
+}
+
 /// As the middleware reports it.
 #[test]
 fn two_limiters_as_one_both_hear_that_a_server_does_not_answer() {

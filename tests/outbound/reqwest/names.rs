@@ -6,7 +6,8 @@ use std::time::Duration;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, RequestBuilder};
 use tollgate::reqwest::{LimitName, RateLimit, refusal};
 use tollgate::{
-    Headroom, KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters, SlidingWindowLog,
+    Headroom, KeyedRateLimiter, Limits, ManualClock, Per, RateLimiter, RateLimiters,
+    SlidingWindowLog,
 };
 
 use super::{answer, answered};
@@ -107,7 +108,7 @@ async fn a_host_is_one_in_all_spellings() {
 
 #[tokio::test]
 async fn a_listed_host_is_found_in_any_spelling_also_after_a_reload() {
-    let limits = |name: &str| Limits::new(tollgate::Per::Host).named(name, "1/h").expect("a limit");
+    let limits = |name: &str| Limits::new(Per::Host).named(name, "1/h").expect("a limit");
     let (limiters, client) = once_an_hour(limits("API.Example.org:443"));
     let urls =
         ["https://api.example.org/", "http://api.example.org/", "http://b.org", "http://b.org"];
@@ -115,6 +116,14 @@ async fn a_listed_host_is_found_in_any_spelling_also_after_a_reload() {
     assert_eq!(get(&client, &urls).await, [true, false, true, true]);
     limiters.reload(limits("B.org"));
     assert_eq!(get(&client, &urls).await, [true, true, true, false]);
+}
+
+#[tokio::test]
+async fn a_route_is_listed_as_people_write_its_host() {
+    let limits = Limits::new(Per::Route).named("B\u{fc}cher.example/all", "1/h");
+    let (_, client) = once_an_hour(limits.expect("a limit"));
+    let urls = ["http://xn--bcher-kva.example/all", "http://b\u{fc}cher.example/all"];
+    assert_eq!(get(&client, &urls).await, [true, false]);
 }
 
 #[tokio::test]

@@ -56,6 +56,13 @@ fn a_full_queue_says_when_its_first_caller_goes() {
     assert_eq!(refused(), Some(ms(200)));
     clock.advance(ms(150));
     assert_eq!(refused(), Some(ms(50)));
+
+    let limiter = builder(bursty(10.0), Hand::default()).clock(&clock).max_queued_permits(9);
+    let limiter = limiter.build();
+    let _first = joins(limiter.acquire(5));
+    let error = limiter.acquire(5).now_or_never().expect("refused").expect_err("it is full");
+    assert!(matches!(error, Error::QueueFull { limit: QueueLimit::Permits(9), .. }), "{error}");
+    let _second = joins(limiter.acquire(4));
 }
 
 /// Others than a caller that waits do not move it.
@@ -89,6 +96,7 @@ fn what_callers_waited_is_published() {
     let text = recorder.handle().render();
     for line in [
         "tollgate_granted_total{limiter=\"unnamed\"} 1",
+        "tollgate_rate{limiter=\"unnamed\"} 10",
         "tollgate_waited_microseconds_total{limiter=\"unnamed\"} 200000",
         "tollgate_redis_requests_total{limiter=\"unnamed\"} 1",
         "tollgate_wait_seconds_count{limiter=\"unnamed\"} 1",
