@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::future::FutureExt;
-use tollgate::feedback::{Feedback, Servers, Unit};
+use tollgate::feedback::{Dialect, Dialects, Feedback, Servers, Unit};
 use tollgate::{
     Clock, Granted, InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter,
     SlidingWindowLog, TokenBucket,
@@ -483,6 +483,27 @@ fn a_refusal_for_all_buckets_of_a_server_is_heard_by_all() {
     block_on(call.observe(429u16, &global));
     for bucket in [first(), second()] {
         assert_eq!(bucket.server_state().pause, Some(Duration::from_secs(7)));
+    }
+}
+
+/// It gives no time: its callers wait as long as is known of such a server.
+#[test]
+fn the_least_wait_of_a_server_is_for_all_its_buckets() {
+    let clock = ManualClock::new();
+    let limiter = RateLimiter::with_clock(InFlight::new(10), &clock);
+    let servers = Servers::with(limiter, |feedback| {
+        let dialect = Dialect::new("acme").bucket("acme-bucket").global("acme-global");
+        feedback.dialects(Dialects::only(dialect.least_wait(Duration::from_secs(60))))
+    });
+    let (first, second) = (|| servers.at("server", "GET /a"), || servers.at("server", "GET /b"));
+    for (bucket, name) in [(first(), "a"), (second(), "b")] {
+        let mut call = block_on(bucket.acquire(1)).expect("granted");
+        block_on(call.observe(200u16, &[("acme-bucket", name)]));
+    }
+    let mut call = block_on(first().acquire(1)).expect("granted");
+    block_on(call.observe(429u16, &[("acme-bucket", "a"), ("acme-global", "true")]));
+    for bucket in [first(), second()] {
+        assert_eq!(bucket.server_state().pause, Some(Duration::from_secs(60)));
     }
 }
 
