@@ -228,6 +228,11 @@ impl<P: Bucket> Run<P> {
             Step::Look => {
                 let held = self.limiter.shared.slots.held();
                 assert!(held <= self.limiter.held_at_most(), "{held} are held");
+                // What is held counts as remaining.
+                let snapshot = block_on(self.limiter.snapshot()).expect("in process");
+                let quota = block_on(Limiter::quota(&self.limiter)).expect("in process");
+                let inner = self.limiter.shared.limiter.quota().remaining;
+                assert_eq!((snapshot.quota, quota.remaining), (quota, inner + held));
             }
         }
     }

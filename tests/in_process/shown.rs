@@ -50,16 +50,6 @@ fn a_policy_has_the_settings_that_it_was_given() {
     check(SmoothWarmingUp::new(rate, second), SmoothWarmingUp::with_catch_up, other);
 }
 
-#[tokio::test]
-async fn a_snapshot_of_a_cached_limiter_counts_what_its_threads_hold() {
-    let clock = ManualClock::new();
-    let cached = RateLimiter::builder(bucket()).clock(&clock).build_cached(1024, 4);
-    cached.try_acquire(1).expect("full");
-    let snapshot = cached.snapshot().await.expect("in process");
-    assert_eq!(snapshot.quota.remaining, 9);
-    assert_eq!(snapshot.quota, Limiter::quota(&cached).await.expect("in process"));
-}
-
 #[track_caller]
 fn shows(value: &impl Debug, words: &[&str]) {
     let shown = format!("{value:?}");

@@ -1,4 +1,4 @@
-//! What is written is read again: as text, in JSON, in TOML, and in MessagePack, which writes the length of a table
+//! What is written is read again: as text, in JSON, in TOML, and in `MessagePack`, which writes the length of a table
 //! before its entries.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use super::policies::{policies, rates, several};
 
 type Fields<T> = BTreeMap<String, T>;
 
-/// Through JSON, TOML and MessagePack, as a field of a table.
+/// Through JSON, TOML and `MessagePack`, as a field of a table.
 fn through_files<T: Serialize + DeserializeOwned + Clone>(value: &T) -> [T; 3] {
     let fields = Fields::from([("limit".to_owned(), value.clone())]);
     let json = serde_json::to_string(&fields).expect("JSON");

@@ -14,7 +14,7 @@ use crate::faults::{builder, bursty, ms};
 
 /// Granted in this number of milliseconds.
 fn booked(millis: i64) -> Reply {
-    Reply::Number((1 << 20) + (millis * 1_000 << 2))
+    Reply::Number((1 << 20) + millis * 4_000)
 }
 
 #[test]

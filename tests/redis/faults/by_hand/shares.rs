@@ -79,6 +79,25 @@ fn timed_waiters_for_a_share_return_to_redis() {
     assert!(matches!(third.now_or_never(), Some(Err(Error::Denied { .. }))));
 }
 
+#[test]
+fn a_timed_caller_has_as_much_less_time_without_redis_as_it_has_waited_for_it() {
+    let (clock, hand) = (ManualClock::new(), Hand::default());
+    let limiter = builder(bursty(10.0), hand.clone()).clock(&clock);
+    let limiter = limiter.unavailable(Unavailable::Local(bursty(1.0))).build();
+    let mut callers = [1_000, 1_499, 1_500].map(|most| limiter.try_acquire_timeout(1, ms(most)));
+    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    hand.answer(refused());
+    clock.advance(ms(500));
+    hand.answer(refused());
+    // The second local permit comes in a second.
+    let [first, second, mut third] = callers;
+    assert!(first.now_or_never().expect("it is prepaid").is_ok());
+    assert!(matches!(second.now_or_never(), Some(Err(Error::Denied { .. }))));
+    assert!((&mut third).now_or_never().is_none());
+    clock.advance(ms(1_000));
+    assert!(third.now_or_never().expect("its turn").is_ok());
+}
+
 /// Also if it has waited at another limiter meanwhile.
 #[test]
 fn a_wait_counts_from_the_arrival_of_the_caller() {
