@@ -382,7 +382,7 @@ where
 mod tests {
     use super::*;
 
-    /// What the clients of a limiter would see of these counts.
+    /// What is seen of a limiter that has counted this.
     fn observed(count: u64, requests: u64) -> Observation {
         let mut seen = Observation { redis: Some([requests, 2, 3]), ..Observation::default() };
         (seen.stats.granted, seen.stats.refused) = (count, count + 1);

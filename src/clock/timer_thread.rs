@@ -448,9 +448,10 @@ mod tests {
     }
 
     #[cfg(target_os = "linux")]
+    #[cfg_attr(miri, ignore = "its threads are one thread of the system")]
     #[test]
     fn the_thread_asks_to_be_woken_precisely() {
-        // Where the kernel does not tell it, it cannot be set either.
+        // Where the slack cannot be read, it cannot be set.
         if !std::path::Path::new("/proc/self/timerslack_ns").exists() {
             return;
         }

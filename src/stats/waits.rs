@@ -209,7 +209,7 @@ mod tests {
         assert!(bound(BUCKETS - 2) > Duration::from_secs(3600));
     }
 
-    /// Waits of so many milliseconds, the first of them for the first part of two.
+    /// Waits in milliseconds, the first of them for the first part of two.
     fn waits(millis: &[u64]) -> Waits {
         let counts = WaitCounts::default();
         for (index, &millis) in millis.iter().enumerate() {

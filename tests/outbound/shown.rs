@@ -1,5 +1,13 @@
 //! The `Debug` forms of what stands around a limiter.
 
+use std::fmt::Debug;
+
+#[track_caller]
+fn shows(value: &impl Debug, words: &[&str]) {
+    let shown = format!("{value:?}");
+    assert!(words.iter().all(|word| shown.contains(word)), "{shown}");
+}
+
 #[cfg(feature = "tower")]
 #[tokio::test]
 async fn layers_and_services_are_shown() {
@@ -11,23 +19,18 @@ async fn layers_and_services_are_shown() {
     use tollgate::{InFlight, RateLimiter};
     use tower::{Layer, Service, service_fn};
 
-    let shows = |text: String, words: &[&str]| {
-        assert!(words.iter().all(|word| text.contains(word)), "{text}");
-    };
     let limiter = RateLimiter::builder(InFlight::new(1)).name("calls").build();
     let layer = RateLimitLayer::new(limiter.clone()).max_wait(Duration::from_secs(5));
-    shows(format!("{layer:?}"), &["RateLimitLayer", "calls", "max_wait: Some(5s)"]);
-    shows(
-        format!("{:?}", layer.layer("service of ours")),
-        &["RateLimit", "service of ours", "calls", "Some(5s)"],
-    );
+    shows(&layer, &["RateLimitLayer", "calls", "max_wait: Some(5s)"]);
+    let service = layer.layer("service of ours");
+    shows(&service, &["RateLimit", "service of ours", "calls", "Some(5s)"]);
     let by = RateLimitLayer::learn(limiter.clone()).layer("service of ours");
-    shows(format!("{by:?}"), &["RateLimitBy", "service of ours"]);
+    shows(&by, &["RateLimitBy", "service of ours"]);
     let answer = async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()));
     let call = RefuseLayer::new(limiter).layer(service_fn(answer)).call(Request::new(()));
-    shows(format!("{call:?}"), &["RefuseFuture", "stage"]);
+    shows(&call, &["RefuseFuture", "stage"]);
     let client = ClientIp::peer_by(|_| None);
-    shows(format!("{client:?}"), &["ClientIp", "proxies: None", "ipv6_prefix: 64"]);
+    shows(&client, &["ClientIp", "proxies: None", "ipv6_prefix: 64"]);
 }
 
 #[cfg(all(feature = "reqwest", feature = "serde"))]
@@ -40,12 +43,7 @@ fn limits_and_the_middleware_are_shown_without_their_keys() {
     let limits = limits.and_then(|limits| limits.tier("pro", "3/s")).expect("limits");
     let limiters = RateLimiters::with_clock(limits, ManualClock::new());
     assert_eq!(limiters.per(), Per::ApiKey);
-    let shown = format!("{limiters:?}");
-    assert!(
-        ["RateLimiters", "ApiKey", "pro", "keys: 0"].iter().all(|word| shown.contains(word)),
-        "{shown}"
-    );
-    assert!(!shown.contains("secret"), "{shown}");
-    let shown = format!("{:?}", RateLimit::limits(limiters));
-    assert_eq!(shown, "RateLimit { max_wait: None, .. }");
+    shows(&limiters, &["RateLimiters", "ApiKey", "pro", "keys: 0"]);
+    assert!(!format!("{limiters:?}").contains("secret"));
+    shows(&RateLimit::limits(limiters), &["RateLimit", "max_wait: None"]);
 }

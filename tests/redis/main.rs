@@ -8,7 +8,6 @@ mod faults;
 mod layers;
 mod proxies;
 mod servers;
-mod shown;
 mod support;
 #[cfg(all(feature = "feedback", feature = "tower"))]
 mod two_as_one;

@@ -50,6 +50,14 @@ fn limiter<P: Scripted>(policy: &P, clock: &ManualClock) -> RedisRateLimiter<P, 
     RedisRateLimiter::builder(policy.clone(), connection, new_key()).clock(clock).build()
 }
 
+#[test]
+fn a_thread_settles_a_grant() {
+    let limiter = limiter(&TokenBucket::new(Rate::per_second(1.0), 5), &ManualClock::new());
+    let mut grant = limiter.blocking_acquire(4).expect("full");
+    grant.blocking_settle(1).expect("a server");
+    assert_eq!((grant.cost(), left(&limiter)), (1, 4));
+}
+
 fn begin<P: Scripted>(policy: &P) -> (RedisRateLimiter<P, Manual>, ManualClock) {
     let clock = ManualClock::new();
     clock.advance(3_600 * SECOND);

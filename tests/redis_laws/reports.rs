@@ -8,8 +8,8 @@ use futures::future::FutureExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 #[cfg(feature = "metrics")]
 use tollgate::metrics::Publisher;
-use tollgate::redis::RedisRateLimiter;
-use tollgate::{Event, ManualClock, Rate, SmoothBursty};
+use tollgate::redis::{Reconnecting, RedisRateLimiter};
+use tollgate::{Event, Limiter, ManualClock, Rate, SmoothBursty, TokenBucket};
 
 use crate::manual::{Manual, new_key};
 
@@ -91,6 +91,47 @@ fn a_limiter_its_builder_its_calls_and_its_grants_say_what_they_are() {
         format!("RedisRateLimiter {{ name: \"search\", key: {key:?}, policy: SmoothBursty {{");
     assert!(shown.starts_with(&begins), "{shown}");
     assert!(shown.ends_with(", state: Up, waiting: 1, .. }"), "{shown}");
+    let connection = Reconnecting::open("redis://127.0.0.1/").expect("an address");
+    assert_eq!(format!("{connection:?}"), "Reconnecting { .. }");
+}
+
+#[test]
+fn to_ask_for_the_wait_for_one_number_books_nothing() {
+    let clock = ManualClock::new();
+    let bucket = TokenBucket::new(Rate::per_second(1.0), 5);
+    let limiter = RedisRateLimiter::builder(bucket, Manual::new(&clock), new_key());
+    let limiter = limiter.clock(&clock).build();
+    let _grant = limiter.acquire(3).now_or_never().expect("an answer").expect("full");
+    let asked = limiter.counters().asked;
+    let wait = |n| Box::pin(limiter.would_wait(n)).now_or_never().expect("an answer");
+    assert_eq!(wait(2).expect("a server"), Some(Duration::ZERO));
+    assert_eq!(wait(4).expect("a server"), Some(2 * SECOND));
+    assert_eq!(limiter.counters().asked, asked);
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn the_waits_and_the_rate_are_published() {
+    let clock = ManualClock::auto_advance();
+    let policy = SmoothBursty::new(Rate::per_second(10.0)).max_burst(Duration::ZERO);
+    let limiter = RedisRateLimiter::builder(policy, Manual::new(&clock), new_key());
+    let limiter = limiter.clock(&clock).build();
+    let (publisher, recorder) = (Publisher::new(), PrometheusBuilder::new().build_recorder());
+    publisher.add(&limiter);
+    for _ in 0..3 {
+        limiter.acquire(1).now_or_never().expect("the clock advances").expect("granted");
+    }
+    metrics::with_local_recorder(&recorder, || publisher.publish());
+    let shown = recorder.handle().render();
+    for (metric, value) in [
+        ("granted_total", 3),
+        ("rate", 10),
+        ("wait_seconds_count", 2),
+        ("waited_microseconds_total", 200_000),
+    ] {
+        let line = format!("tollgate_{metric}{{limiter=\"unnamed\"}} {value}\n");
+        assert!(shown.contains(&line), "{line}{shown}");
+    }
 }
 
 /// Two limiters under `And` are one row for a recorder: their requests are added up, and so are their callers.

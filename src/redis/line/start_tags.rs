@@ -199,7 +199,7 @@ mod tests {
         let (first, _) = waiters.join(tenant(1), 3, 0);
         waiters.tags.serve(first);
         assert_eq!((waiters.tags.start, waiters.tags.step), (0, 3 * ONE));
-        // A tenant that comes now is behind those of this round: by one permit, as that is its own price.
+        // A tenant that comes now is behind this round, by one permit: the lower price of the two.
         let (second, _) = waiters.join(tenant(2), 1, 1);
         let (third, next) = waiters.join(tenant(1), 1, 2);
         assert_eq!(next, None, "it has had three permits");

@@ -179,6 +179,8 @@ impl<C> Transport<C> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::redis::line::flight::RequestKind;
     use crate::{Rate, SmoothBursty};
@@ -187,7 +189,7 @@ mod tests {
         Nanos::new(millis * 1_000_000)
     }
 
-    fn context() -> std::sync::Arc<Context<SmoothBursty>> {
+    fn context() -> Arc<Context<SmoothBursty>> {
         Context::with(SmoothBursty::new(Rate::per_second(1.0)))
     }
 
@@ -234,9 +236,9 @@ mod tests {
         let mut transport = Transport::default();
         let number = transport.take_off(context, at(0), request(RequestKind::Probe));
         let begun = transport.request(at(0), number).expect("to send");
-        let slots = std::sync::Arc::clone(context.slots.of(false));
+        let slots = Arc::clone(context.slots.of(false));
         let free = slots.available_permits();
-        let slot = std::sync::Arc::clone(&slots).try_acquire_owned().expect("a slot");
+        let slot = Arc::clone(&slots).try_acquire_owned().expect("a slot");
         let step = transport.send(context, at(5), begun, slot);
         assert!(matches!(step, Step::Send(arguments, false) if arguments == [[7]]));
         let look = at(5).saturating_add(deadline / QUICK);
@@ -254,7 +256,7 @@ mod tests {
 
         let number = transport.take_off(context, at(0), request(RequestKind::Probe));
         let begun = transport.request(at(0), number).expect("to send");
-        let slot = std::sync::Arc::clone(&slots).try_acquire_owned().expect("a slot");
+        let slot = Arc::clone(&slots).try_acquire_owned().expect("a slot");
         transport.send(context, at(5), begun, slot);
         transport.land(number);
         assert_eq!(slots.available_permits(), free - 1);

@@ -2,7 +2,7 @@
 //! late, too.
 
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tollgate::redis::{RedisGrant, RedisRateLimiter, Scripted};
 use tollgate::{
@@ -193,11 +193,14 @@ async fn a_pause_is_not_longer_than_it_was_to_be() {
         assert!(retry_after > ms(10_000) && retry_after <= ms(20_000), "{name}: {retry_after:?}");
         // A short one does end.
         server.command(&["DEL", KEY]);
+        let start = Instant::now();
         limiter.pause_for(ms(300)).await.expect("paused");
         server.step_clock(2 * seconds);
         let (answer, longest) = timed(fresh(&server, five()).acquire(1)).await;
         answer.expect("granted");
-        assert!(longest >= ms(200) && longest <= ms(300) + SLACK, "{name}: {longest:?}");
+        // The step takes a part of it on a busy machine.
+        let paused = start.elapsed();
+        assert!(paused >= ms(200) && longest <= ms(300) + SLACK, "{name}: {paused:?} {longest:?}");
     }
 }
 

@@ -94,7 +94,7 @@ fn a_process_says_that_none_of_its_callers_waits_for_a_place_any_more() {
     let limiter = builder.clock(&clock).build();
     let mut callers = [limiter.acquire(1), limiter.acquire(1)];
     assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
-    // Nobody knows when a place is free.
+    // It is unknown when a place is free.
     hand.answer(Ok(Reply::Number((1 << 51) + 1)));
     let [first, second] = callers;
     let before = hand.sent();
