@@ -361,3 +361,23 @@ fn a_policy_shows_its_parameters_and_nothing_else() {
     let all = AllOf::new([InFlight::new(2).into(), InFlight::new(3).into()]);
     assert_eq!(format!("{all:?}"), "AllOf([InFlight { max: 2 }, InFlight { max: 3 }])");
 }
+
+/// The lowest of several that hold at once, and the first one's of a tuple with several numbers.
+#[test]
+fn a_rate_shows_through_what_is_around_its_rule() {
+    fn rate_of<P: Policy>(policy: &P) -> Option<Rate> {
+        (P::HOOKS.rate)(policy)
+    }
+    let bucket = |per_second| TokenBucket::new(rate(per_second), 3);
+    let (slow, fast) = (bucket(5.0), bucket(7.0));
+    assert_eq!(rate_of(&slow), Some(rate(5.0)));
+    assert_eq!(rate_of(&AnyPolicy::from(slow.clone())), Some(rate(5.0)));
+    assert_eq!(rate_of(&AnyPolicy::from(InFlight::new(3))), None);
+    assert_eq!(rate_of(&LockOut::new(slow.clone(), ms(7))), Some(rate(5.0)));
+    assert_eq!(rate_of(&[fast.clone(), slow.clone()]), Some(rate(5.0)));
+    assert_eq!(rate_of(&Same((fast.clone(), slow.clone()))), Some(rate(5.0)));
+    assert_eq!(rate_of(&(fast.clone(), slow.clone())), Some(rate(7.0)));
+    assert_eq!(rate_of(&(InFlight::new(3), slow.clone())), Some(rate(5.0)));
+    let parts = [InFlight::new(3).into(), fast.into(), AnyPolicy::from(slow)];
+    assert_eq!(rate_of(&AllOf::new(parts)), Some(rate(5.0)));
+}
