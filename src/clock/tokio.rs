@@ -287,7 +287,7 @@ impl Drop for TimerTask {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Sender, channel};
+    use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 
     use super::*;
@@ -305,10 +305,15 @@ mod tests {
         fn wake_all(&self) {}
     }
 
+    /// A limiter, and what is heard of its alarms.
+    fn line() -> (Arc<dyn OnAlarm>, Receiver<()>) {
+        let (goes_off, heard) = channel();
+        (Arc::new(Line(goes_off)), heard)
+    }
+
     #[test]
     fn an_alarm_outside_of_runtimes_is_set_as_often_as_the_limiter_sets_it() {
-        let (goes_off, heard) = channel();
-        let line: Arc<dyn OnAlarm> = Arc::new(Line(goes_off));
+        let (line, heard) = line();
         let clock = TokioClock::new();
         let mut alarm = clock.alarm(Arc::downgrade(&line));
         assert!(alarm.timer_task(true).is_none());
@@ -328,8 +333,7 @@ mod tests {
 
     #[test]
     fn an_alarm_is_heard_outside_of_runtimes_if_no_other_place_does() {
-        let (goes_off, heard) = channel();
-        let line: Arc<dyn OnAlarm> = Arc::new(Line(goes_off));
+        let (line, heard) = line();
         let clock = TokioClock::new();
         let mut alarm = clock.alarm(Arc::downgrade(&line));
         alarm.set(clock.now());
@@ -344,8 +348,7 @@ mod tests {
 
     #[test]
     fn paused_time_does_not_stop_at_an_alarm_that_was_unset() {
-        let (goes_off, heard) = channel();
-        let line: Arc<dyn OnAlarm> = Arc::new(Line(goes_off));
+        let (line, heard) = line();
         paused().block_on(async {
             let clock = TokioClock::new();
             let mut alarm = clock.alarm(Arc::downgrade(&line));
@@ -363,14 +366,10 @@ mod tests {
 
     #[test]
     fn a_runtime_that_ends_keeps_no_other_from_its_alarm() {
-        let (goes_off, heard) = channel();
-        let line: Arc<dyn OnAlarm> = Arc::new(Line(goes_off));
+        let (line, heard) = line();
         let [first, second] = [paused(), paused()];
-        let (clock, mut alarm) = second.block_on(async {
-            let clock = TokioClock::new();
-            let alarm = clock.alarm(Arc::downgrade(&line));
-            (clock, alarm)
-        });
+        let clock = second.block_on(async { TokioClock::new() });
+        let mut alarm = clock.alarm(Arc::downgrade(&line));
         for runtime in [&first, &second] {
             runtime.block_on(async {
                 alarm.timer_task(true).expect("a task").start();
@@ -387,8 +386,7 @@ mod tests {
 
     #[test]
     fn a_runtime_with_paused_time_has_one_task_which_sleeps_only_for_a_known_time() {
-        let (goes_off, heard) = channel();
-        let line: Arc<dyn OnAlarm> = Arc::new(Line(goes_off));
+        let (line, heard) = line();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         runtime.expect("a runtime").block_on(async {
             let alarms = Handle::current();

@@ -233,14 +233,18 @@ mod tests {
     fn a_request_that_was_sent_is_looked_at_and_gives_its_slot_back() {
         let context = &*context();
         let deadline = context.options.deadline;
-        let mut transport = Transport::default();
-        let number = transport.take_off(context, at(0), request(RequestKind::Probe));
-        let begun = transport.request(at(0), number).expect("to send");
         let slots = Arc::clone(context.slots.of(false));
         let free = slots.available_permits();
-        let slot = Arc::clone(&slots).try_acquire_owned().expect("a slot");
-        let step = transport.send(context, at(5), begun, slot);
-        assert!(matches!(step, Step::Send(arguments, false) if arguments == [[7]]));
+        let mut transport = Transport::default();
+        let send = |transport: &mut Transport<u32>| {
+            let number = transport.take_off(context, at(0), request(RequestKind::Probe));
+            let begun = transport.request(at(0), number).expect("to send");
+            let slot = Arc::clone(&slots).try_acquire_owned().expect("a slot");
+            let step = transport.send(context, at(5), begun, slot);
+            assert!(matches!(step, Step::Send(arguments, false) if arguments == [[7]]));
+            number
+        };
+        let number = send(&mut transport);
         let look = at(5).saturating_add(deadline / QUICK);
         assert_eq!(transport.looks_at(), Some(look));
         // Others are answered, so it may still be in front of the server.
@@ -254,10 +258,7 @@ mod tests {
         assert!(transport.land(number).flatten().is_some_and(|request| request.is_probe()));
         assert!(transport.take_returned().is_none());
 
-        let number = transport.take_off(context, at(0), request(RequestKind::Probe));
-        let begun = transport.request(at(0), number).expect("to send");
-        let slot = Arc::clone(&slots).try_acquire_owned().expect("a slot");
-        transport.send(context, at(5), begun, slot);
+        let number = send(&mut transport);
         transport.land(number);
         assert_eq!(slots.available_permits(), free - 1);
         drop(transport.take_returned());

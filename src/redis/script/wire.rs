@@ -123,12 +123,17 @@ pub(crate) fn other_format(kind: &str, size: i64, bytes: &[u8]) -> Option<u8> {
     if [a, b, c] == kind_bytes(kind) {
         return Some(stamp >> 4).filter(|&format| format != FORMAT);
     }
-    // The first format: ten bits of a hash of the kind.
-    let first = kind
-        .bytes()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let mark = u32::from_le_bytes([stamp, a, b, c]);
-    (size >= 20 && (mark ^ first) & 0x7fe0_0000 == 0).then_some(1)
+    (size >= 20 && mark & FIRST == first_mark(kind)).then_some(1)
+}
+
+/// The bits of the first format's mark that name the kind.
+const FIRST: u32 = 0x7fe0_0000;
+
+/// Ten bits of a hash of the kind.
+fn first_mark(kind: &str) -> u32 {
+    let hash = |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    kind.bytes().fold(0x811c_9dc5, hash) & FIRST
 }
 
 /// Longer than any wait: 142 years in microseconds.
@@ -557,13 +562,9 @@ mod tests {
 
     #[test]
     fn the_first_format_is_known_by_its_hash_and_its_size() {
-        // Ten bits of a hash of the kind.
-        let mark = |hash: u32| (hash & 0x7fe0_0000).to_le_bytes();
-        let hash = "kind"
-            .bytes()
-            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-        assert_eq!(other_format("kind", 20, &mark(hash)), Some(1));
-        assert_eq!(other_format("kind", 19, &mark(hash)), None);
-        assert_eq!(other_format("kind", 20, &mark(!hash)), None);
+        let mark = first_mark("kind");
+        assert_eq!(other_format("kind", 20, &mark.to_le_bytes()), Some(1));
+        assert_eq!(other_format("kind", 19, &mark.to_le_bytes()), None);
+        assert_eq!(other_format("kind", 20, &(mark ^ FIRST).to_le_bytes()), None);
     }
 }

@@ -37,6 +37,7 @@ pub struct Site {
 pub struct Woven {
     pub text: String,
     pub ids: BTreeSet<usize>,
+    /// Mutants that are no Rust.
     pub unviable: BTreeSet<usize>,
     /// Where the code of each mutant is in the text.
     branches: Vec<(usize, std::ops::Range<usize>)>,

@@ -456,55 +456,51 @@ fn a_server_of_one_bucket_has_the_limiter_for_itself_and_of_two_shares_it() {
     assert_eq!([left(&["core", "core"]), left(&["core", "search"])], [39, 98]);
 }
 
-/// Whose clock is an hour ahead of ours.
+/// The pauses of two buckets of a server, which names them in this field, after this refusal of a call to the first.
+fn pauses_of_two_buckets(
+    servers: &Servers<RateLimiter<InFlight>>,
+    field: &str,
+    refusal: &[(&str, &str)],
+) -> [Option<Duration>; 2] {
+    let buckets = || ["a", "b"].map(|name| servers.at("server", name));
+    let call = |bucket: &Feedback<_>| block_on(bucket.acquire(1)).expect("granted");
+    for (bucket, name) in buckets().iter().zip(["a", "b"]) {
+        block_on(call(bucket).observe(200u16, &[(field, name)]));
+    }
+    block_on(call(&buckets()[0]).observe(429u16, refusal));
+    buckets().map(|bucket| bucket.server_state().pause)
+}
+
+/// By the clock of the server, which is an hour ahead of ours.
 #[test]
 fn a_refusal_for_all_buckets_of_a_server_is_heard_by_all() {
-    let clock = ManualClock::new();
-    let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), &clock));
-    let (first, second) = (|| servers.at("server", "GET /a"), || servers.at("server", "GET /b"));
-    for (bucket, name) in [(first(), "a"), (second(), "b")] {
-        let mut call = block_on(bucket.acquire(1)).expect("granted");
-        block_on(
-            call.observe(200u16, &[("x-ratelimit-bucket", name), ("x-ratelimit-remaining", "9")]),
-        );
-    }
+    let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), ManualClock::new()));
     let date = |seconds: u64| {
         let time = std::time::UNIX_EPOCH + Duration::from_secs(3_600 + seconds);
         httpdate::fmt_http_date(time)
     };
     let (now, then) = (date(0), date(7));
-    let global = [
+    let refusal = [
         ("date", &*now),
         ("retry-after", &then),
         ("x-ratelimit-bucket", "a"),
         ("x-ratelimit-global", "true"),
     ];
-    let mut call = block_on(first().acquire(1)).expect("granted");
-    block_on(call.observe(429u16, &global));
-    for bucket in [first(), second()] {
-        assert_eq!(bucket.server_state().pause, Some(Duration::from_secs(7)));
-    }
+    let pauses = pauses_of_two_buckets(&servers, "x-ratelimit-bucket", &refusal);
+    assert_eq!(pauses, [Some(Duration::from_secs(7)); 2]);
 }
 
 /// It gives no time: its callers wait as long as is known of such a server.
 #[test]
 fn the_least_wait_of_a_server_is_for_all_its_buckets() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(InFlight::new(10), &clock);
+    let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
     let servers = Servers::with(limiter, |feedback| {
         let dialect = Dialect::new("acme").bucket("acme-bucket").global("acme-global");
         feedback.dialects(Dialects::only(dialect.least_wait(Duration::from_secs(60))))
     });
-    let (first, second) = (|| servers.at("server", "GET /a"), || servers.at("server", "GET /b"));
-    for (bucket, name) in [(first(), "a"), (second(), "b")] {
-        let mut call = block_on(bucket.acquire(1)).expect("granted");
-        block_on(call.observe(200u16, &[("acme-bucket", name)]));
-    }
-    let mut call = block_on(first().acquire(1)).expect("granted");
-    block_on(call.observe(429u16, &[("acme-bucket", "a"), ("acme-global", "true")]));
-    for bucket in [first(), second()] {
-        assert_eq!(bucket.server_state().pause, Some(Duration::from_secs(60)));
-    }
+    let refusal = [("acme-bucket", "a"), ("acme-global", "true")];
+    let pauses = pauses_of_two_buckets(&servers, "acme-bucket", &refusal);
+    assert_eq!(pauses, [Some(Duration::from_secs(60)); 2]);
 }
 
 /// As the middleware reports it.

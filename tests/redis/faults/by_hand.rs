@@ -13,12 +13,12 @@ mod tickets;
 
 use futures::future::FutureExt;
 use tollgate::redis::{Effect, Failure, RedisRateLimiter, Reply, Unavailable};
-use tollgate::{Acquire, ManualClock, SmoothBursty};
+use tollgate::{Acquire, InFlight, ManualClock, SmoothBursty};
 
 pub(super) use replies::other_policy;
 
 use super::wires::Hand;
-use super::{Limiter, builder, bursty, ms};
+use super::{KEY, Limiter, builder, bursty, ms};
 
 pub(super) type Call = Acquire<RedisRateLimiter<SmoothBursty, Hand>>;
 
@@ -27,6 +27,23 @@ fn limiter(per_second: f64, clock: &ManualClock) -> (Limiter<Hand>, Hand) {
     let hand = Hand::default();
     let builder = builder(bursty(per_second), hand.clone()).horizon(ms(1_000));
     (builder.clock(clock).build(), hand)
+}
+
+/// A limiter of this number of places in flight.
+pub(super) fn places(most: u32, clock: &ManualClock) -> (RedisRateLimiter<InFlight, Hand>, Hand) {
+    let hand = Hand::default();
+    let builder = RedisRateLimiter::builder(InFlight::new(most), hand.clone(), KEY);
+    (builder.clock(clock).build(), hand)
+}
+
+/// In a reply: due in `millis`.
+fn booked(millis: i64) -> i64 {
+    millis * 4_000
+}
+
+/// In a reply: due in `millis`, which is beyond the horizon.
+fn later(millis: i64) -> i64 {
+    millis * 4_000 + 1
 }
 
 /// A caller that waits now.

@@ -200,7 +200,7 @@ async fn a_pause_is_not_longer_than_it_was_to_be() {
         answer.expect("granted");
         // The step takes a part of it on a busy machine.
         let paused = start.elapsed();
-        assert!(paused >= ms(200) && longest <= ms(300) + SLACK, "{name}: {paused:?} {longest:?}");
+        assert!(paused >= ms(300) && longest <= ms(300) + SLACK, "{name}: {paused:?} {longest:?}");
     }
 }
 

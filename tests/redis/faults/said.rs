@@ -1,22 +1,18 @@
 //! What a request says of its process, where no other sees that soon.
 
 use futures::future::FutureExt;
-use tollgate::redis::{RedisRateLimiter, Reply};
-use tollgate::{InFlight, ManualClock};
+use tollgate::ManualClock;
+use tollgate::redis::Reply;
 
-use super::by_hand::other_policy;
+use super::by_hand::{other_policy, places};
 use super::wires::Hand;
-use super::{KEY, builder, bursty};
+use super::{builder, bursty};
 
 /// Other processes leave places to one that waits.
 #[test]
 fn a_process_waits_while_it_has_waiters() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter = RedisRateLimiter::builder(InFlight::new(1), hand.clone(), KEY);
-    let limiter = limiter.clock(&clock).build();
-    // Behind its id, what it holds and for how long.
-    let listens =
-        || f64::from_le_bytes(hand.last()[2][24..].try_into().expect("eight bytes")) > 0.0;
+    let (limiter, hand) = places(1, &ManualClock::new());
+    let listens = || hand.lease()[1] > 0.0;
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
     hand.send();

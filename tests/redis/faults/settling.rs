@@ -2,9 +2,9 @@
 
 use futures::future::FutureExt;
 use tollgate::redis::{RedisGrant, RedisRateLimiter, Reply, State};
-use tollgate::{InFlight, ManualClock, Rate, TokenBucket};
+use tollgate::{ManualClock, Rate, TokenBucket};
 
-use super::by_hand::{refused, silence};
+use super::by_hand::{places, refused, silence};
 use super::wires::Hand;
 use super::{KEY, ms, store};
 
@@ -119,14 +119,8 @@ fn a_settlement_that_was_cancelled_half_way_is_made_by_the_next() {
 fn a_settlement_that_failed_holds_what_it_held() {
     for actual in [1, 4] {
         for leaves in [false, true] {
-            let (clock, hand) = (ManualClock::new(), Hand::default());
-            let builder = RedisRateLimiter::builder(InFlight::new(9), hand.clone(), KEY);
-            let limiter = builder.clock(&clock).build();
-            let held = |hand: &Hand| {
-                let lease = hand.last().into_iter().skip(1).find(|argument| argument.len() == 32);
-                let lease = lease.expect("each request says it");
-                f64::from_le_bytes(lease[8..16].try_into().expect("eight bytes"))
-            };
+            let clock = ManualClock::new();
+            let (limiter, hand) = places(9, &clock);
             let mut caller = limiter.acquire(3);
             assert!((&mut caller).now_or_never().is_none());
             hand.answer(Ok(Reply::Numbers(vec![0, 1])));
@@ -144,13 +138,13 @@ fn a_settlement_that_failed_holds_what_it_held() {
                 store(settle.now_or_never().expect("answered"));
                 clock.advance(ms(300));
                 hand.send();
-                assert_eq!((grant.cost(), held(&hand)), (3, 3.0));
+                assert_eq!((grant.cost(), hand.lease()[0]), (3, 3.0));
             }
             drop(grant);
             clock.advance(ms(300));
             hand.answer(Ok(Reply::Numbers(vec![0])));
             hand.send();
-            assert_eq!(held(&hand), 0.0, "all is let go, and no more than that");
+            assert_eq!(hand.lease()[0], 0.0, "all is let go, and no more than that");
         }
     }
 }

@@ -121,6 +121,15 @@ impl Hand {
     pub(super) fn last(&self) -> Vec<Vec<u8>> {
         lock(&self.last).clone()
     }
+
+    /// What the last request says of places in flight: how many the process holds, and for how many microseconds it
+    /// counts as waiting for some.
+    pub(super) fn lease(&self) -> [f64; 2] {
+        // Behind the parameters: who it is, the number, the time for which that counts, and this.
+        let lease = self.last().into_iter().skip(1).find(|argument| argument.len() == 32);
+        let lease = lease.expect("each request for places says it");
+        [8, 24].map(|at| f64::from_le_bytes(lease[at..at + 8].try_into().expect("eight bytes")))
+    }
 }
 
 impl Connection for Hand {

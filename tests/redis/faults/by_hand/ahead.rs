@@ -4,18 +4,8 @@ use futures::future::FutureExt;
 use tollgate::ManualClock;
 use tollgate::redis::Reply;
 
-use super::{in_one_request, joins, limiter};
+use super::{booked, in_one_request, joins, later, limiter};
 use crate::faults::ms;
-
-/// In a reply: due in `millis`.
-fn booked(millis: i64) -> i64 {
-    millis * 4_000
-}
-
-/// In a reply: due in `millis`, which is beyond the horizon.
-fn later(millis: i64) -> i64 {
-    millis * 4_000 + 1
-}
 
 fn reply(turns: &[i64]) -> Reply {
     Reply::Numbers([1, 0].iter().chain(turns).copied().collect())

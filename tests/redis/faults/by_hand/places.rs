@@ -7,15 +7,10 @@ use futures::future::FutureExt;
 use tollgate::redis::Reply;
 use tollgate::{Error, Limiter as _, ManualClock, QueueLimit};
 
-use super::{joins, limiter};
+use super::{booked, joins, limiter};
 use crate::faults::wakers::Woken;
 use crate::faults::wires::Hand;
 use crate::faults::{builder, bursty, ms};
-
-/// Granted in this number of milliseconds.
-fn booked(millis: i64) -> Reply {
-    Reply::Number((1 << 20) + millis * 4_000)
-}
 
 #[test]
 fn a_caller_that_leaves_in_the_midst_of_its_request_waits_no_longer() {
@@ -52,7 +47,7 @@ fn a_full_queue_says_when_its_first_caller_goes() {
         error.retry_after()
     };
     assert_eq!(refused(), None);
-    hand.answer(Ok(booked(200)));
+    hand.answer(Ok(Reply::Number(booked(200))));
     assert_eq!(refused(), Some(ms(200)));
     clock.advance(ms(150));
     assert_eq!(refused(), Some(ms(50)));
@@ -72,7 +67,7 @@ fn a_clock_that_advances_by_itself_stands_still_while_no_caller_waits_for_it() {
     let (limiter, hand) = limiter(10.0, &clock);
     let mut place = Box::pin(limiter.acquire(1).enter());
     assert!((&mut place).now_or_never().is_none());
-    hand.answer(Ok(booked(200)));
+    hand.answer(Ok(Reply::Number(booked(200))));
     let place = place.now_or_never().expect("a place").expect("a place");
     assert_eq!((limiter.queue_len(), place.delay()), (1, ms(200)));
     assert_eq!(clock.elapsed(), ms(0));

@@ -1,20 +1,15 @@
 //! How many waiters a request asks for, when, and how far ahead they may be booked.
 
 use futures::future::FutureExt;
-use tollgate::redis::{RedisRateLimiter, Reply, State};
-use tollgate::{InFlight, ManualClock};
+use tollgate::ManualClock;
+use tollgate::redis::{Reply, State};
 
-use super::{Call, in_one_request, joins, limiter, refused};
+use super::{Call, in_one_request, joins, later, limiter, places, refused};
 use crate::faults::wires::Hand;
-use crate::faults::{KEY, Limiter, ms, store};
+use crate::faults::{Limiter, ms, store};
 
 fn join(limiter: &Limiter<Hand>, count: usize) -> Vec<Call> {
     (0..count).map(|_| joins(limiter.acquire(1))).collect()
-}
-
-/// In a reply: later, in `millis`.
-fn later(millis: i64) -> Reply {
-    Reply::Number(millis * 4_000 + 1)
 }
 
 /// How far ahead the last caller of the request may be booked, in microseconds.
@@ -47,11 +42,11 @@ fn a_head_that_was_passed_over_may_be_booked_further_ahead() {
     hand.send();
     assert_eq!(limit(&hand), 750_000.0);
     // It can be booked half a second from now, and is asked for then.
-    hand.answer(Ok(later(1_250)));
+    hand.answer(Ok(Reply::Number(later(1_250))));
     clock.advance(ms(500));
     hand.send();
     assert_eq!((hand.sent(), limit(&hand)), (2, 750_000.0));
-    hand.answer(Ok(later(800)));
+    hand.answer(Ok(Reply::Number(later(800))));
     clock.advance(ms(150));
     hand.send();
     assert_eq!((hand.sent(), limit(&hand)), (3, 781_250.0));
@@ -65,7 +60,7 @@ fn a_head_that_came_meanwhile_is_asked_for_at_once() {
     let _asked = joins(limiter.acquire(1));
     hand.send();
     let _head = joins(limiter.acquire(1).ahead_by(ms(1_000)));
-    hand.answer(Ok(later(2_000)));
+    hand.answer(Ok(Reply::Number(later(2_000))));
     assert_eq!(hand.sent(), 2);
 }
 
@@ -78,7 +73,7 @@ fn a_caller_behind_one_that_leaves_is_asked_for_at_once_if_its_cost_is_another()
         let clock = ManualClock::new();
         let (limiter, hand) = limiter(10.0, &clock);
         let mut callers = costs.map(|cost| Some(joins(limiter.acquire(cost))));
-        hand.answer(Ok(later(2_000)));
+        hand.answer(Ok(Reply::Number(later(2_000))));
         let before = hand.sent();
         callers[leaves] = None;
         hand.send();
@@ -89,9 +84,8 @@ fn a_caller_behind_one_that_leaves_is_asked_for_at_once_if_its_cost_is_another()
 /// Those that wait in other processes need not leave it a place.
 #[test]
 fn a_process_says_that_none_of_its_callers_waits_for_a_place_any_more() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let builder = RedisRateLimiter::builder(InFlight::new(9), hand.clone(), KEY);
-    let limiter = builder.clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = places(9, &clock);
     let mut callers = [limiter.acquire(1), limiter.acquire(1)];
     assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
     // It is unknown when a place is free.
@@ -104,8 +98,7 @@ fn a_process_says_that_none_of_its_callers_waits_for_a_place_any_more() {
     drop(first);
     hand.send();
     assert_eq!(hand.sent(), before + 1);
-    let lease = hand.last().into_iter().find(|argument| argument.len() == 32).expect("a lease");
-    assert_eq!(f64::from_le_bytes(lease[24..].try_into().expect("eight bytes")), 0.0);
+    assert_eq!(hand.lease(), [0.0, 0.0]);
 }
 
 /// No caller waits in the queue beside it, and the pauses between requests have grown beyond it.
@@ -127,9 +120,8 @@ fn a_change_gets_its_error_at_its_deadline() {
 /// Its own requests did not fail: another key found out that Redis is down, and that it is back.
 #[test]
 fn a_key_that_holds_places_renews_its_lease_after_an_outage() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let builder = RedisRateLimiter::builder(InFlight::new(9), hand.clone(), KEY);
-    let limiter = builder.clock(&clock).build();
+    let clock = ManualClock::new();
+    let (limiter, hand) = places(9, &clock);
     let granted = Reply::Numbers(vec![0, 1]);
     let mut caller = limiter.acquire(3);
     assert!((&mut caller).now_or_never().is_none());
@@ -152,6 +144,5 @@ fn a_key_that_holds_places_renews_its_lease_after_an_outage() {
     clock.advance(ms(1_500));
     hand.send();
     assert_eq!(hand.sent(), sent + 1);
-    let lease = hand.last().into_iter().find(|argument| argument.len() == 32).expect("a lease");
-    assert_eq!(f64::from_le_bytes(lease[8..16].try_into().expect("eight bytes")), 3.0);
+    assert_eq!(hand.lease()[0], 3.0);
 }

@@ -2,9 +2,9 @@
 
 use futures::future::FutureExt;
 use tollgate::redis::{RedisRateLimiter, Reply};
-use tollgate::{InFlight, ManualClock, Rate, TokenBucket};
+use tollgate::{ManualClock, Rate, TokenBucket};
 
-use super::limiter;
+use super::{limiter, places};
 use crate::faults::wires::Hand;
 use crate::faults::{KEY, ms};
 
@@ -32,9 +32,7 @@ fn a_refund_has_its_age_when_it_is_sent() {
 /// As before the exit of a process.
 #[test]
 fn a_flush_ends_when_all_refunds_are_confirmed() {
-    let (clock, hand) = (ManualClock::new(), Hand::default());
-    let limiter =
-        RedisRateLimiter::builder(InFlight::new(5), hand.clone(), KEY).clock(&clock).build();
+    let (limiter, hand) = places(5, &ManualClock::new());
     assert!(limiter.flush().now_or_never().expect("there is nothing to send").is_ok());
     let mut caller = limiter.acquire(1);
     let mut leaver = limiter.acquire(2);

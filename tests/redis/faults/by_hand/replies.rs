@@ -5,7 +5,8 @@ use tollgate::redis::{Failure, Reply, Scripted};
 use tollgate::{ManualClock, Rate};
 
 use super::{limiter, silence};
-use crate::faults::{bursty, ms, store};
+use crate::faults::wires::Hand;
+use crate::faults::{Limiter, bursty, ms, store};
 
 /// The reply of a key with this rate, of this version and generation.
 pub(in crate::faults) fn other_policy(
@@ -21,15 +22,20 @@ pub(in crate::faults) fn other_policy(
     Ok(Reply::PolicyMismatch("other".into(), generation, bytes))
 }
 
+/// Sets a rate of 20 a second, and hears nothing of it.
+fn set_without_a_reply(limiter: &Limiter<Hand>, hand: &Hand) {
+    let mut set = Box::pin(limiter.set_rate(Rate::per_second(20.0)));
+    assert!((&mut set).now_or_never().is_none());
+    hand.answer(silence());
+    assert!(store(set.now_or_never().expect("answered")).may_have_charged());
+}
+
 /// Meanwhile another process has set a policy. This process has set its own later.
 #[test]
 fn a_policy_set_without_a_reply_is_set_again() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
-    let mut set = Box::pin(limiter.set_rate(Rate::per_second(20.0)));
-    assert!((&mut set).now_or_never().is_none());
-    hand.answer(silence());
-    assert!(store(set.now_or_never().expect("answered")).may_have_charged());
+    set_without_a_reply(&limiter, &hand);
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
     hand.answer(other_policy(30.0, (0, 1)));
@@ -44,10 +50,7 @@ fn a_policy_set_without_a_reply_is_set_again() {
 fn a_change_behind_a_policy_that_was_set_without_a_reply_is_repeated_with_it() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
-    let mut set = Box::pin(limiter.set_rate(Rate::per_second(20.0)));
-    assert!((&mut set).now_or_never().is_none());
-    hand.answer(silence());
-    assert!(set.now_or_never().expect("answered").is_err());
+    set_without_a_reply(&limiter, &hand);
     // To a probe.
     hand.answer(Ok(Reply::Numbers(vec![0])));
     let mut pause = Box::pin(limiter.pause_for(ms(100)));

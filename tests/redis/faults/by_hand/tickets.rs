@@ -4,7 +4,7 @@ use futures::future::FutureExt;
 use tollgate::redis::Reply;
 use tollgate::{Error, ManualClock};
 
-use super::{limiter, refused};
+use super::{booked, later, limiter, refused};
 use crate::faults::{ms, store};
 
 /// The first waiter cannot use the ticket, and waiters behind it must not be served before it.
@@ -12,13 +12,12 @@ use crate::faults::{ms, store};
 fn a_ticket_that_is_too_late_for_the_first_waiter_is_refunded() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(1_000.0, &clock);
-    let later = |millis: i64| millis * 4_000 + 1;
     let mut leaver = Box::new(limiter.acquire(5));
     assert!((&mut leaver).now_or_never().is_none());
     hand.send();
     // The answer is 10 ms on its way: due at 400 there, at 410 here.
     clock.advance(ms(10));
-    hand.answer(Ok(Reply::Numbers(vec![0, 0, 400 * 4_000])));
+    hand.answer(Ok(Reply::Numbers(vec![0, 0, booked(400)])));
     // The next two are in one request, because another is under way when they come.
     let mut quota = Box::pin(limiter.quota());
     assert!((&mut quota).now_or_never().is_none());
@@ -64,7 +63,6 @@ fn a_spare_booking_is_for_the_next_caller_though_a_later_time_was_refused() {
 fn tickets_of_callers_that_left_are_handed_on_in_order() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(100.0, &clock);
-    let ticket = |millis: i64| millis * 4_000;
     let mut quota = Box::pin(limiter.quota());
     let [mut first, mut second] = [1, 1].map(|n| Box::new(limiter.acquire(n)));
     let mut third = limiter.acquire(1);
@@ -74,10 +72,10 @@ fn tickets_of_callers_that_left_are_handed_on_in_order() {
     assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
     hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
     assert!((&mut third).now_or_never().is_none());
-    hand.answer(Ok(Reply::Numbers(vec![1, 0, ticket(50), ticket(60)])));
+    hand.answer(Ok(Reply::Numbers(vec![1, 0, booked(50), booked(60)])));
     drop(second);
     drop(first);
-    hand.answer(Ok(Reply::Numbers(vec![3, 0, ticket(70)])));
+    hand.answer(Ok(Reply::Numbers(vec![3, 0, booked(70)])));
     clock.advance(ms(50));
     let grant = third.now_or_never().expect("it gets the earliest ticket").expect("granted");
     assert_eq!(grant.waited(), ms(50));
