@@ -251,6 +251,19 @@ fn to_set_what_is_in_force_is_agreement() {
     assert_eq!((one.adopted().len(), other.adopted(),), (0, vec![(0, 100_000)]));
 }
 
+/// Else a process of a version between them would take the key over.
+#[test]
+fn to_set_the_policy_of_a_later_version_leaves_that_version_in_force() {
+    let fleet = Fleet::new();
+    let newest = fleet.version(2, bursty(200.0));
+    newest.call();
+    let oldest = fleet.start(bursty(100.0));
+    oldest.set(bursty(200.0));
+    assert_eq!(fleet.version(1, bursty(300.0)).rate(), 200.0);
+    assert_eq!((oldest.rate(), newest.rate()), (200.0, 200.0));
+    assert_eq!(newest.adopted(), []);
+}
+
 /// The key is lost, and a tool that knows nothing of the earlier policy sets another.
 #[test]
 fn a_later_set_is_not_reverted_by_a_process_that_remembers_an_earlier_one() {

@@ -30,7 +30,7 @@ const OTHERS: [(&str, &[&str]); 19] = [
     ("true", &["false"]),
 ];
 
-/// The mutants of all scripts. `replacement` is the whole text of the file.
+/// The mutants of all scripts.
 pub fn mutants(root: &Path, first_id: usize) -> Vec<Mutant> {
     let mut all = Vec::new();
     let mut files: Vec<_> =
@@ -39,10 +39,8 @@ pub fn mutants(root: &Path, first_id: usize) -> Vec<Mutant> {
     for entry in files {
         let file = format!("{DIRECTORY}/{}", entry.file_name().display());
         let text = fs::read_to_string(entry.path()).expect("a script");
-        let mut line_start = 0;
-        for (number, line) in text.split_inclusive('\n').enumerate() {
+        for (number, line) in text.lines().enumerate() {
             for (at, old, new) in of_line(line) {
-                let (from, to) = (line_start + at, line_start + at + old.len());
                 all.push(Mutant {
                     id: first_id + all.len(),
                     name: format!(
@@ -55,11 +53,12 @@ pub fn mutants(root: &Path, first_id: usize) -> Vec<Mutant> {
                     ),
                     file: file.clone(),
                     genre: "Lua".to_owned(),
-                    replacement: format!("{}{new}{}", &text[..from], &text[to..]),
+                    // The scripts are ASCII, as their lengths show which of them a test assembles.
                     start: (number + 1, at + 1),
+                    end: (number + 1, at + 1 + old.len()),
+                    replacement: new,
                 });
             }
-            line_start += line.len();
         }
     }
     all

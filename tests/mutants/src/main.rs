@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     // Where `run` starts it, as a build that was copied still names its old place.
     let root = std::env::current_dir().expect("the crate");
     let (mut programs, mut skip, mut names) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut sample, mut only_list) = (usize::MAX, false);
+    let (mut sample, mut only_list, mut build_each) = (usize::MAX, false, false);
     let mut most = Duration::MAX;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         match argument.as_str() {
             "--test" => programs.push(value()),
             "--list" => only_list = true,
+            "--build-each" => build_each = true,
             "--skip" => skip.push(value()),
             "--seconds" => most = Duration::from_secs(value().parse().expect("a number")),
             "--sample" => sample = value().parse().expect("a number"),
@@ -69,7 +70,10 @@ fn main() -> ExitCode {
 
     let programs: Vec<_> =
         tree.programs.iter().map(|path| Program::look_at(&tree.path, path, &skip)).collect();
-    let outcomes = run::all(&tree, &programs, &mutants, most);
+    let mut outcomes = run::all(&tree, &programs, &mutants, most);
+    if build_each {
+        run::build_each(&root, &tree, &programs, &mutants, most, &mut outcomes);
+    }
     report(&known, &mutants, &outcomes)
 }
 

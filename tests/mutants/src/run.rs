@@ -1,6 +1,7 @@
 //! Which tests reach a mutant, and which of them fails with it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -18,8 +19,20 @@ pub enum Outcome {
     Missed,
     Unreached,
     Unviable,
-    /// In code that the compiler runs, or in a chain with `let`.
+    /// In code that the compiler runs: needs a build of its own.
     NotWoven,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Caught(test) => write!(f, "caught by {test}"),
+            Self::Missed => f.write_str("missed"),
+            Self::Unreached => f.write_str("unreached"),
+            Self::Unviable => f.write_str("does not compile"),
+            Self::NotWoven => f.write_str("not tried"),
+        }
+    }
 }
 
 /// A test program and its tests.
@@ -121,17 +134,31 @@ pub fn all(tree: &Tree, programs: &[Program], mutants: &[Mutant], most: Duration
             try_one(tree, programs, mutant, most, worker)
         };
         let count = 1 + done.fetch_add(1, Ordering::Relaxed);
-        let what = match &outcome {
-            Outcome::Caught(test) => format!("caught by {test}"),
-            Outcome::Missed => "missed".to_owned(),
-            Outcome::Unreached => "unreached".to_owned(),
-            Outcome::Unviable => "does not compile".to_owned(),
-            Outcome::NotWoven => "not tried".to_owned(),
-        };
-        eprintln!("{count}/{} {}: {what}", mutants.len(), mutant.name);
+        eprintln!("{count}/{} {}: {outcome}", mutants.len(), mutant.name);
         *outcomes[index].lock().expect("no panic") = outcome;
     });
     outcomes.into_iter().map(|outcome| outcome.into_inner().expect("no panic")).collect()
+}
+
+/// Builds the programs with each mutant that a branch cannot make, and runs all their tests.
+pub fn build_each(
+    root: &Path,
+    tree: &Tree,
+    programs: &[Program],
+    mutants: &[Mutant],
+    most: Duration,
+    outcomes: &mut [Outcome],
+) {
+    for (mutant, outcome) in mutants.iter().zip(outcomes) {
+        if matches!(outcome, Outcome::NotWoven) {
+            *outcome = if tree.build_with(root, mutant) {
+                try_one(tree, programs, mutant, most, 0)
+            } else {
+                Outcome::Unviable
+            };
+            eprintln!("{}: {outcome}", mutant.name);
+        }
+    }
 }
 
 fn try_one(
@@ -145,8 +172,9 @@ fn try_one(
     let mutated = tree.path.join(format!("../script.{worker}"));
     let is_lua = mutant.genre == "Lua";
     let length = if is_lua {
-        fs::write(&mutated, &mutant.replacement).expect("a file");
-        fs::read(&script).expect("a script").len()
+        let text = fs::read_to_string(&script).expect("a script");
+        fs::write(&mutated, mutant.applied_to(&text)).expect("a file");
+        text.len()
     } else {
         0
     };
@@ -154,7 +182,11 @@ fn try_one(
         .iter()
         .flat_map(|program| program.tests.iter().map(move |test| (program, test)))
         .filter(|(_, test)| {
-            if is_lua { test.scripts.contains(&length) } else { test.reaches.contains(&mutant.id) }
+            if is_lua {
+                test.scripts.contains(&length)
+            } else {
+                test.reaches.contains(&mutant.id) || !tree.woven.contains(&mutant.id)
+            }
         })
         .collect();
     if tests.is_empty() {

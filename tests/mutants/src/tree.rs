@@ -44,6 +44,22 @@ fn note(id: usize) -> bool {
     false
 }
 
+pub(crate) enum Either<A, B> {
+    Left(A),
+    Right(B),
+}
+
+impl<A: Iterator<Item = B::Item>, B: Iterator> Iterator for Either<A, B> {
+    type Item = B::Item;
+
+    fn next(&mut self) -> Option<B::Item> {
+        match self {
+            Self::Left(a) => a.next(),
+            Self::Right(b) => b.next(),
+        }
+    }
+}
+
 static SCRIPT: LazyLock<Option<[&'static str; 2]>> = LazyLock::new(|| {
     let read = |name| {
         let path = std::env::var_os(name)?;
@@ -79,6 +95,21 @@ pub struct Tree {
     /// Mutants that do not compile.
     pub unviable: BTreeSet<usize>,
     pub programs: Vec<PathBuf>,
+    /// What builds the programs.
+    arguments: Vec<String>,
+}
+
+impl Tree {
+    /// Builds the programs with one mutant that a branch cannot make. False if that does not compile.
+    pub fn build_with(&self, root: &Path, mutant: &Mutant) -> bool {
+        let source = fs::read_to_string(root.join(&mutant.file)).expect("a source file");
+        let file = self.path.join(&mutant.file);
+        let woven = fs::read_to_string(&file).expect("a source file");
+        write(&file, &woven_file(&mutant.file, &mutant.applied_to(&source), &[]).text);
+        let errors = cargo(&self.path, &self.arguments).1;
+        write(&file, &woven);
+        errors.is_empty()
+    }
 }
 
 /// Makes the copy with the wanted ones of all mutants, and builds the test programs of these names; `lib` is the unit
@@ -138,7 +169,8 @@ pub fn make(
         stale.clear();
         let before = dropped.len();
         let mut errors = 0;
-        for message in cargo(&path, &["check", "--lib", "--all-features"]).1 {
+        let check = ["check", "--lib", "--all-features"].map(str::to_owned);
+        for message in cargo(&path, &check).1 {
             errors += 1;
             // The first place where mutants are.
             let blamed = spans(&message["message"]).into_iter().find_map(|(file, at)| {
@@ -163,12 +195,11 @@ pub fn make(
         "lib" => "--lib".to_owned(),
         name => format!("--test={name}"),
     }));
-    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let (programs, errors) = cargo(&path, &arguments);
     assert!(errors.is_empty(), "{errors:#?}");
     dropped.extend(woven.values().flat_map(|woven| woven.unviable.iter().copied()));
     let woven = woven.values().flat_map(|woven| woven.ids.iter().copied()).collect();
-    Tree { path, woven, unviable: dropped, programs }
+    Tree { path, woven, unviable: dropped, programs, arguments }
 }
 
 /// The file with its mutants, and what else it needs.
@@ -193,6 +224,7 @@ pub fn list(root: &Path) -> Vec<Mutant> {
     let list: Vec<Value> = serde_json::from_slice(&output.stdout).expect("a list");
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let number = |value: &Value| usize::try_from(value.as_u64().expect("a number")).expect("small");
+    let place = |value: &Value| (number(&value["line"]), number(&value["column"]));
     list.iter()
         .filter(|mutant| !text(&mutant["file"]).contains("/loom"))
         .enumerate()
@@ -202,16 +234,14 @@ pub fn list(root: &Path) -> Vec<Mutant> {
             name: text(&mutant["name"]),
             genre: text(&mutant["genre"]),
             replacement: text(&mutant["replacement"]),
-            start: (
-                number(&mutant["span"]["start"]["line"]),
-                number(&mutant["span"]["start"]["column"]),
-            ),
+            start: place(&mutant["span"]["start"]),
+            end: place(&mutant["span"]["end"]),
         })
         .collect()
 }
 
 /// The test programs that cargo built, and its errors.
-fn cargo(tree: &Path, arguments: &[&str]) -> (Vec<PathBuf>, Vec<Value>) {
+fn cargo(tree: &Path, arguments: &[String]) -> (Vec<PathBuf>, Vec<Value>) {
     let (subcommand, others) = arguments.split_first().expect("a subcommand");
     let output = Command::new("cargo")
         .arg(subcommand)

@@ -15,6 +15,22 @@ pub struct Mutant {
     pub replacement: String,
     /// The line and the column, from one.
     pub start: (usize, usize),
+    pub end: (usize, usize),
+}
+
+impl Mutant {
+    /// The source with the mutant in it.
+    pub fn applied_to(&self, source: &str) -> String {
+        let [start, end] = [self.start, self.end].map(|place| byte(source, place));
+        format!("{}{}{}", &source[..start], self.replacement, &source[end..])
+    }
+}
+
+/// The byte at a line and a column.
+fn byte(source: &str, (line, column): (usize, usize)) -> usize {
+    let start = source.split_inclusive('\n').take(line - 1).map(str::len).sum::<usize>();
+    let of_line = source[start..].char_indices().nth(column - 1);
+    start + of_line.map_or(source.len() - start, |(at, _)| at)
 }
 
 /// Text that is inserted, and where.
@@ -72,13 +88,9 @@ pub fn weave<'a>(
     mutants: &[&'a Mutant],
     inserts: impl Iterator<Item = (usize, &'a str)>,
 ) -> Woven {
-    let lines: Vec<usize> =
-        [0].into_iter().chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
     let mut wanted: HashMap<(usize, &str), Vec<&Mutant>> = HashMap::new();
     for mutant in mutants {
-        let line = &source[lines[mutant.start.0 - 1]..];
-        let column = line.char_indices().nth(mutant.start.1 - 1).map_or(0, |(at, _)| at);
-        let at = lines[mutant.start.0 - 1] + column;
+        let at = byte(source, mutant.start);
         wanted.entry((at, mutant.genre.as_str())).or_default().push(mutant);
     }
     let file = syn::parse_file(source).expect("a source file");
@@ -148,23 +160,68 @@ impl<'a> Weaver<'a> {
     }
 
     fn function(&mut self, output: &syn::ReturnType, block: &syn::Block) {
-        let Some(first) = block.stmts.first() else { return };
-        // Each value of an opaque type has the same type.
-        if self.source[bytes(output)].contains("impl ") {
+        let (Some(first), Some(last)) = (block.stmts.first(), block.stmts.last()) else { return };
+        let (at, end) = (bytes(first).start, bytes(last).end);
+        let mut mutants = self.take(at, "FnValue");
+        let output = &self.source[bytes(output)];
+        // All values of an opaque type have one type: here each is one of two.
+        let is_iterator = output.contains("impl Iterator");
+        if is_iterator && output.replace("&mut ", "").contains('&') {
+            // An item that is leaked is mutable, and another type.
+            let leaked = mutants.extract_if(.., |mutant| mutant.replacement.contains("Box::leak"));
+            self.unviable.extend(leaked.map(|mutant| mutant.id));
+        }
+        let ids: Vec<_> = mutants.iter().map(|mutant| mutant.id).collect();
+        if mutants.is_empty() || output.contains("impl ") && !is_iterator {
             return;
         }
-        let at = bytes(first).start;
-        for mutant in self.take(at, "FnValue") {
-            let text = format!(
-                "if crate::mutants::on({id}) {{{}{id}\u{3}return {};{}}} ",
+        let mut depth = 0;
+        let mut nested = |text: &str| {
+            let (open, close) = ("crate::mutants::Either::Right(".repeat(depth), ")".repeat(depth));
+            depth += 1;
+            format!("{open}crate::mutants::Either::Left({text}){close}")
+        };
+        let mut text = String::new();
+        for mutant in &mutants {
+            let value = &mutant.replacement;
+            let value = if is_iterator { nested(value) } else { value.clone() };
+            text += &format!(
+                "if crate::mutants::on({id}) {{{}{id}\u{3}return {value};{}}} ",
                 MARKS[0],
-                mutant.replacement,
                 MARKS[1],
                 id = mutant.id,
             );
-            self.inserts.push(Insert { at, order: (1, i64::MIN), text });
-            self.sites.push(Site { ids: vec![mutant.id], start: at, end: at });
         }
+        if is_iterator {
+            text += "return ";
+            text += &"crate::mutants::Either::Right(".repeat(mutants.len());
+            text += "{ ";
+            let text = format!(" }}{};", ")".repeat(mutants.len()));
+            self.inserts.push(Insert { at: end, order: (0, i64::MAX), text });
+        }
+        self.inserts.push(Insert { at, order: (1, i64::MIN), text });
+        self.sites.push(Site { ids, start: at, end: if is_iterator { end } else { at } });
+    }
+
+    /// A closure in a constant that calls the function of the same field of `rest` for each of some mutants.
+    fn choose_in(&mut self, closure: &syn::ExprClosure, others: &[(usize, String)]) {
+        if others.is_empty() {
+            return;
+        }
+        let mut arguments = Vec::new();
+        for (index, input) in closure.inputs.iter().enumerate() {
+            arguments.push(if matches!(input, syn::Pat::Wild(_)) {
+                let (at, name) = (bytes(input).start, format!("mutants_{index}"));
+                self.inserts.push(Insert { at, order: (1, 0), text: format!("{name} @ ") });
+                name
+            } else {
+                self.source[bytes(input)].to_owned()
+            });
+        }
+        let arguments = arguments.join(", ");
+        let called: Vec<_> =
+            others.iter().map(|(id, text)| (*id, format!("({text})({arguments})"))).collect();
+        self.choose(bytes(&closure.body), &called);
     }
 
     fn finish(mut self) -> Woven {
@@ -282,6 +339,12 @@ impl<'ast, 'a> Visit<'ast> for Weaver<'a> {
                 let rest = &self.source[bytes(rest)];
                 let others: Vec<_> =
                     mutants.iter().map(|mutant| (mutant.id, format!("({rest}).{name}"))).collect();
+                if let (true, syn::Expr::Closure(closure)) = (self.is_const, &field.expr) {
+                    self.is_const = false;
+                    self.choose_in(closure, &others);
+                    self.is_const = true;
+                    continue;
+                }
                 if field.colon_token.is_none() && !others.is_empty() && !self.is_const {
                     let (at, text) = (bytes(field).start, format!("{name}: "));
                     self.inserts.push(Insert { at, order: (1, i64::MIN), text });

@@ -80,17 +80,17 @@ if its_terms ~= terms then
     local same = its_mark == mark and its_stamp == stamp - stamp % 2
     if not same or its_version ~= version or its_generation ~= generation or (grace > 0 and quiet > grace) then
       local taken = math.min(math.max(math.floor(now / 1000000) - installed, 0), 4294967295)
-      --@change if claim == 2 and version >= its_version then
-      --@change   if same then
-      --@change     if version == its_version then generation = math.max(generation, its_generation) end
-      --@change   else
-      --@change     renewed, generation = true, math.max(generation + 1, its_generation + 1, second)
-      --@change   end
+      -- Setting what is in force is agreement, unless a later version holds it: its rank stays.
+      --@change local agreed = claim == 2 and same and version >= its_version
+      --@change if agreed then
+      --@change   if version == its_version then generation = math.max(generation, its_generation) end
+      --@change elseif claim == 2 and version >= its_version then
+      --@change   renewed, generation = true, math.max(generation + 1, its_generation + 1, second)
       --@change elseif claim == 1 then
       --@change   renewed = version > its_version or version == its_version and (generation > its_generation or
       --@change     generation == its_generation and generation == 0 and (quiet > 600 or quiet > 10 and built < taken))
       --@change end
-      --@change if not renewed and not (claim == 2 and same) then
+      --@change if not renewed and not agreed then
         return {request, 'other', its_generation, struct.pack('<I4I4I4I4', its_stamp, its_version, quiet, taken) .. theirs}
       --@change end
       --@change if renewed then
