@@ -2,8 +2,10 @@
 
 use super::server::Server;
 use super::subject::{Call, START, Subject};
-use crate::{Rate, SmoothBursty};
+use crate::redis::Scripted;
+use crate::{Rate, SmoothBursty, SmoothWarmingUp};
 use redis::{Connection, Value};
+use std::time::Duration;
 
 /// A second after which no 32 bits count: in the year 2149.
 const LATE: u64 = START + 360 * 365 * 86_400 * 1_000_000 / 2 - 1_000_000_000_000;
@@ -115,9 +117,9 @@ fn read(bytes: &[u8], size: usize, mark: u32) -> Held {
 }
 
 /// What the script does, and what the key holds then.
-fn done(
+fn done<P: Scripted<Cost = u32>>(
     connection: &mut Connection,
-    subject: &mut Subject<SmoothBursty>,
+    subject: &mut Subject<P>,
     request: Request,
     now: u64,
     size: usize,
@@ -158,23 +160,18 @@ fn done(
     Ok(held)
 }
 
-/// For each kind of request, on both sides of each bound; and no request lowers the rank of a key.
-#[test]
-fn the_policy_of_a_key_is_the_one_that_the_rule_names() {
-    let server = Server::start();
-    let connection = &mut server.connection();
-    let policy = SmoothBursty::new(Rate::per_second(5.0));
+fn rules<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: &P, other: P) {
+    redis::cmd("FLUSHALL").exec(connection).expect("ok");
     let mut ours = Subject::new(policy.clone(), "key", connection);
-    let mut theirs = Subject::new(SmoothBursty::new(Rate::per_second(7.0)), "theirs", connection);
+    let mut theirs = Subject::new(other, "theirs", connection);
     theirs.mark = 8;
-    let mut idle = Subject::new(policy, "idle", connection);
+    let mut idle = Subject::new(policy.clone(), "idle", connection);
     idle.idle = true;
     let plain = [&ours, &theirs, &idle].map(|subject| {
         subject.do_change(connection, START, b"N");
         subject.bytes(connection)
     });
     let size = plain[0].len();
-    assert_eq!(size, 44);
     for now in [START, LATE] {
         let ago = |seconds: u64| u32::try_from(now / SECOND - seconds).unwrap_or(u32::MAX);
         let quiet = [0, 10, 11, 600, 601, u64::MAX];
@@ -215,4 +212,15 @@ fn the_policy_of_a_key_is_the_one_that_the_rule_names() {
             }
         }
     }
+}
+
+/// For each kind of request, on both sides of each bound; and no request lowers the rank of a key.
+#[test]
+fn the_policy_of_a_key_is_the_one_that_the_rule_names() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let [slow, fast] = [5.0, 7.0].map(Rate::per_second);
+    rules(connection, &SmoothBursty::new(slow), SmoothBursty::new(fast));
+    let warm = |rate| SmoothWarmingUp::new(rate, Duration::from_millis(10));
+    rules(connection, &warm(slow), warm(fast));
 }

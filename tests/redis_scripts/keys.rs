@@ -154,6 +154,27 @@ fn an_aligned_window_ends_at_its_edge() {
     assert_eq!(subject.one(connection, START + left, Call::new(4, 0)).1.outcome, 0);
 }
 
+/// To the microsecond. The clock that steps back into it begins it anew, but none that has ended.
+#[test]
+fn a_window_counts_until_its_end() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let window = FixedWindow::new(4, Duration::from_secs(1));
+    let mut subject = Subject::new(window, "key", connection);
+    subject.one(connection, START, Call::new(4, 0));
+    for (after, there) in [(999_999, 0), (1_000_000, 4)] {
+        assert_eq!(subject.do_change(connection, START + after, b"Q")[1], there);
+    }
+    for (after, outcome) in [(300_000, 2), (1_000_000, 0)] {
+        subject.key = format!("written after {after}");
+        subject.one(connection, START, Call::new(4, 0));
+        subject.do_change(connection, START + after, b"N");
+        let (_, answer) = subject.one(connection, START - 5_000_000, Call::new(4, 0));
+        let wait = if outcome == 0 { 0 } else { 1_000_000 };
+        assert_eq!((answer.outcome, answer.wait), (outcome, Wait::Known(wait)));
+    }
+}
+
 /// However many grants there were in it; and a log has one for each microsecond.
 #[test]
 fn a_window_of_parts_has_an_entry_for_each_of_them() {

@@ -22,6 +22,13 @@ struct Process {
     wants: u32,
 }
 
+impl Process {
+    /// One that sends no more loses what it holds when its lease ends.
+    fn holds(&self, now: f64) -> u32 {
+        if self.ends > now { self.held } else { 0 }
+    }
+}
+
 /// A key.
 #[derive(Clone, Debug)]
 struct Key {
@@ -41,6 +48,8 @@ struct Request {
     held: u32,
     lease: f64,
     listens: f64,
+    /// For how long the key is kept beyond what it holds.
+    keep: u64,
     /// The cost of a call, and its timeout; without it the process only reports what it holds.
     call: Option<(u32, u64)>,
 }
@@ -60,19 +69,20 @@ impl Room {
     }
 
     fn held(&self) -> u32 {
-        self.own.held + self.others.iter().map(|other| other.held).sum::<u32>()
+        self.own.held + self.others.iter().map(|other| other.holds(self.now)).sum::<u32>()
     }
 
     /// The share of each process that waits, of the places that the others leave.
     fn share(&self) -> i64 {
         let is_settled = |other: &&Process| other.waits <= self.now;
-        let settled: u32 = self.others.iter().filter(is_settled).map(|other| other.held).sum();
+        let settled: u32 =
+            self.others.iter().filter(is_settled).map(|other| other.holds(self.now)).sum();
         let waiting = i64::try_from(self.rivals().count()).expect("few") + 1;
         (i64::from(self.most) - i64::from(settled)).div_euclid(waiting)
     }
 
-    fn is_large(&self, process: &Process, wants: u32) -> bool {
-        i64::from(process.held + wants) > self.share() + 1 && self.now - process.since > TURN
+    fn is_large(&self, process: &Process, held: u32, wants: u32) -> bool {
+        i64::from(held + wants) > self.share() + 1 && self.now - process.since > TURN
     }
 
     /// Within its share always; beyond it, until the turn is over, and then if no other turn began earlier. A process
@@ -86,15 +96,16 @@ impl Room {
         if !is_small && self.now - self.own.since < TURN {
             return true;
         }
-        let is_large = self.is_large(&self.own, cost);
+        let is_large = self.is_large(&self.own, self.own.held, cost);
         !self.rivals().any(|rival| {
-            let rival_is_large = self.is_large(rival, rival.wants);
+            let held = rival.holds(self.now);
+            let rival_is_large = self.is_large(rival, held, rival.wants);
             let is_before = if rival_is_large == is_large {
                 rival.since < self.own.since && !is_small
             } else {
                 rival_is_large
             };
-            is_before && i64::from(rival.held) <= share
+            is_before && i64::from(held) <= share
         })
     }
 }
@@ -120,11 +131,12 @@ fn asked(most: u32, key: Option<&Key>, request: Request) -> (Option<Answer>, Opt
         wants: 0,
     };
     let mut own = own.map_or(unknown, |at| processes.remove(at));
-    for other in processes.iter_mut().filter(|other| other.ends <= now) {
-        other.held = 0;
-    }
-    processes.retain(|other| other.held > 0 || other.waits > now);
+    processes.retain(|other| other.holds(now) > 0 || other.waits > now);
     let mut is_written = own.held != request.held || request.call.is_none();
+    is_written |= key.is_none() && request.keep > 0;
+    // A call shows that the policy is in use, if that was not written for more than five seconds.
+    let is_old = key.is_some_and(|key| request.now - key.last > 5_000_000);
+    is_written |= is_old && request.call.is_some();
     own.held = request.held;
     if request.listens == 0.0 && own.waits > now {
         (own.waits, is_written) = (0.0, true);
@@ -165,13 +177,14 @@ fn asked(most: u32, key: Option<&Key>, request: Request) -> (Option<Answer>, Opt
     if own.held > 0 || own.waits > now {
         processes.insert(0, Process { ends, ..own });
     }
-    let holds = processes.iter().filter(|process| process.held > 0);
-    let latest = holds.map(|process| process.ends - now).fold(0.0, f64::max);
+    let latest = processes.iter().filter(|process| process.held > 0);
+    let latest = latest.map(|process| process.ends - now).fold(0.0, f64::max);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a few seconds
-    let latest = latest as u64;
+    let needed = latest as u64 + request.keep;
     let (mut deadline, mut dies) = key.map_or((0, 0), |key| (key.deadline, key.dies));
-    if request.now + latest + 1_000_000 > deadline * 1_000_000 {
-        dies = request.now + ((2 * latest).div_ceil(1_000) + 2_000) * 1_000;
+    if request.now + needed + 1_000_000 > deadline * 1_000_000 {
+        // Twice as long, so that it is not set each time.
+        dies = request.now + ((2 * needed).div_ceil(1_000) + 2_000) * 1_000;
         deadline = dies / 1_000_000;
     }
     (answer, Some(Key { began, last: request.now, deadline, dies, processes }))
@@ -210,6 +223,8 @@ fn places_are_shared_as_the_rules_say() {
     for round in 0..times(100) {
         let most = u32::try_from(random.below(9) + 1).expect("small");
         let mut subject = Subject::new(InFlight::new(most), &format!("{round}"), connection);
+        let keep = random.below(3) * 1_700_001;
+        subject.keep = float(keep);
         let ids = [*b"the one ", *b"another ", *b"a third ", *b"the last"];
         let mut held = [0u32; 4];
         let mut key: Option<Key> = None;
@@ -241,6 +256,7 @@ fn places_are_shared_as_the_rules_say() {
                 lease: [1e6, 300_000.0][usize::from(random.below(4) == 0)],
                 listens: [0.0, 200_000.0, 500_000.0]
                     [usize::try_from(random.below(3)).expect("small")],
+                keep,
                 call,
             };
             (subject.id, subject.held) = (request.id, vec![f64::from(request.held)]);

@@ -29,19 +29,19 @@ local function begin()
   if held > 0 then dirty = true end
 end
 
--- The entries of others that hold or wait after `time`.
-local function keep(time)
+-- The entries of others that hold or wait.
+local function keep()
   local kept = {}
   others, rivals, settled = 0, {}, 0
   for at = 1, #entries, 40 do
     local id, n, ends, began, until_, size = struct.unpack('<c8I4dddI4', entries, at)
-    if ends <= time then n = 0 end
-    if until_ > time then
+    if ends <= age then n = 0 end
+    if until_ > age then
       rivals[#rivals + 1] = {n, began, size}
     else
       settled = settled + n
     end
-    if n > 0 or until_ > time then
+    if n > 0 or until_ > age then
       kept[#kept + 1] = entries:sub(at, at + 39)
       others = others + n
     end
@@ -58,7 +58,7 @@ local function read(bytes, at, last)
       break
     end
   end
-  keep(-1)
+  keep()
 end
 
 local function write(head)
@@ -68,7 +68,7 @@ end
 
 local function resume(elapsed)
   age = age + elapsed
-  if #entries > 0 then keep(age) end
+  if #entries > 0 then keep() end
   if held ~= told then held, dirty = told, true end
   if listens == 0 and waits > age then waits, dirty = 0, true end
   -- Each request renews the lease in time.
