@@ -227,6 +227,49 @@ fn callers_behind_those_who_need_no_answer_hear_the_same() {
     behind(connection, &composed, |random| (random.cost(4), random.cost(3)));
 }
 
+/// For a lone call, for one of several, and under several rules.
+#[test]
+fn a_timeout_of_exactly_the_wait_is_enough() {
+    fn waits<P: Scripted>(connection: &mut Connection, policy: P) {
+        let mut subject = Subject::new(policy, P::lua().scripts().kind.as_str(), connection);
+        subject.idle = true;
+        let call = |limit, patience| Call { patience, ..Call::new(P::Cost::ONE, limit) };
+        assert_eq!(subject.one(connection, START, call(0, 0)).1.outcome, 0);
+        for (call, outcome) in
+            [(call(0, 999_999), 2), (call(0, 1_000_000), 1), (call(999_999, 1_000_000), 1)]
+        {
+            let (_, alone) = subject.one(connection, START, call);
+            let (_, both) = subject.ask(connection, START, &[call, Call { fresh: false, ..call }]);
+            for answer in [alone, both[0]] {
+                assert_eq!((answer.outcome, answer.wait), (outcome, Wait::Known(1_000_000)));
+            }
+        }
+        let (_, both) = subject.ask(connection, START, &[call(1_000_000, 1_000_000); 2]);
+        assert_eq!((both[0].outcome, both[1].outcome), (0, 2));
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = TokenBucket::new(Rate::per_second(1.0), 1);
+    waits(connection, bucket.clone());
+    waits(connection, FixedWindow::new(1, Duration::from_secs(1)));
+    waits(connection, Same((bucket.clone(), bucket)));
+}
+
+/// The reply to a lone call has 18 bits for its wait, below its number.
+#[test]
+fn a_long_wait_does_not_change_the_number_of_a_charge() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for wait in [262_143, 262_144, 262_145] {
+        let rate = Rate::new(1, Duration::from_micros(wait));
+        let bursty = SmoothBursty::new(rate).max_burst(Duration::ZERO);
+        let subject = Subject::new(bursty, &format!("{wait}"), connection);
+        let (first, _) = subject.one(connection, START, Call::new(1, 0));
+        let (second, answer) = subject.one(connection, START, Call::new(1, wait));
+        assert_eq!((answer.outcome, answer.wait, second), (0, Wait::Known(wait), first + 1));
+    }
+}
+
 #[test]
 fn a_run_behind_one_that_waits_is_answered() {
     let server = Server::start();
@@ -244,9 +287,16 @@ fn many_who_need_no_answer_fill_a_window() {
     fn fill<P: Scripted<Cost = u32>>(connection: &mut Connection, policy: P) {
         let mut subject = Subject::new(policy, "key", connection);
         subject.keep = KEEP;
-        for (count, cost, seconds) in
-            [(20, 80, 0), (20, 81, 1), (100, 1, 1), (200, 1, 2), (250, 50, 2), (250, 51, 3)]
-        {
+        for (count, cost, seconds) in [
+            (17, 83, 0),
+            (17, 84, 1),
+            (20, 80, 0),
+            (20, 81, 1),
+            (100, 1, 1),
+            (200, 1, 2),
+            (250, 50, 2),
+            (250, 51, 3),
+        ] {
             redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
             let ahead = Ahead { behind: 0, cost: 1, count, each: 0.0 };
             let newcomer = Call { patience: 1 << 40, ..Call::new(cost, 0) };

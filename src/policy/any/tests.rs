@@ -8,9 +8,10 @@ use super::{AllOf, AnyPolicy};
 use crate::limiter::Reservation;
 use crate::policy::Policy;
 use crate::rate_limiter::{Grant, RateLimiter};
+use crate::units::Nanos;
 use crate::{
     Error, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, ManualClock, Rate, Same,
-    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
 };
 
 struct Random(u64);
@@ -362,6 +363,38 @@ fn a_policy_shows_its_parameters_and_nothing_else() {
     assert_eq!(format!("{all:?}"), "AllOf([InFlight { max: 2 }, InFlight { max: 3 }])");
 }
 
+/// Also behind a lock.
+#[test]
+fn a_part_has_the_kind_of_its_rule() {
+    fn rule_of<P: Policy>(policy: &P, index: usize) -> Option<&'static str> {
+        (P::HOOKS.part)(policy, index)?.rule()
+    }
+    let both = (Unlimited, InFlight::new(3));
+    assert_eq!(rule_of(&both, 0), Some("unlimited"));
+    let locked = LockOut::new(both, ms(7));
+    assert_eq!(rule_of(&locked, 1), Some("in-flight"));
+    assert_eq!(rule_of(&locked, 2), None);
+}
+
+/// A reset gives back no place.
+#[test]
+fn places_in_flight_outlast_a_reset_of_the_rules_around_them() {
+    fn left<P: Policy<Cost = u32>>(policy: &P) -> u32 {
+        let now = Nanos::new(1);
+        let mut state = policy.start(now);
+        policy.charge(&mut state, now, 2);
+        (P::HOOKS.renew)(policy, &mut state, now);
+        policy.available(&state, now)
+    }
+    let places = InFlight::new(5);
+    assert_eq!(left(&places), 3);
+    assert_eq!(left(&[places.clone(), places.clone()]), 3);
+    assert_eq!(left(&Same((places.clone(), places.clone()))), 3);
+    assert_eq!(left(&LockOut::new(places.clone(), ms(7))), 3);
+    assert_eq!(left(&AnyPolicy::from(places.clone())), 3);
+    assert_eq!(left(&AllOf::new([places.clone().into(), places.into()])), 3);
+}
+
 /// The lowest of several that hold at once, and the first one's of a tuple with several numbers.
 #[test]
 fn a_rate_shows_through_what_is_around_its_rule() {
@@ -371,6 +404,9 @@ fn a_rate_shows_through_what_is_around_its_rule() {
     let bucket = |per_second| TokenBucket::new(rate(per_second), 3);
     let (slow, fast) = (bucket(5.0), bucket(7.0));
     assert_eq!(rate_of(&slow), Some(rate(5.0)));
+    assert_eq!(rate_of(&SmoothWarmingUp::new(rate(5.0), ms(7))), Some(rate(5.0)));
+    assert_eq!(rate_of(&FixedWindow::new(10, ms(2_000))), Some(rate(5.0)));
+    assert_eq!(rate_of(&SlidingWindowLog::new(10, ms(2_000))), Some(rate(5.0)));
     assert_eq!(rate_of(&AnyPolicy::from(slow.clone())), Some(rate(5.0)));
     assert_eq!(rate_of(&AnyPolicy::from(InFlight::new(3))), None);
     assert_eq!(rate_of(&LockOut::new(slow.clone(), ms(7))), Some(rate(5.0)));
