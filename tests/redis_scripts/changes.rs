@@ -3,7 +3,7 @@
 use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, forgets_ahead, nanos};
-use super::subject::{Call, KEEP, START, Subject, Wait, claim, pause, refund};
+use super::subject::{Call, KEEP, START, Subject, Wait, claim, numbers, pause, refund};
 use crate::redis::Scripted;
 use crate::redis::script::wire::{self, KeyPolicy, Rank};
 use crate::{
@@ -218,6 +218,60 @@ fn a_script_shrinks_as_the_policy_does() {
     shrinks(connection, &each, |random| (random.cost(4), random.cost(4)));
 }
 
+/// The permits that are there, the limit, the times until all are, until a pause ends and until the key may expire.
+#[test]
+fn a_report_says_how_long_a_pause_and_the_key_last() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let window = FixedWindow::new(4, Duration::from_secs(1));
+    let subject = Subject::new(window, "key", connection);
+    assert_eq!(subject.do_change(connection, START, b"Q")[1..], [4, 4, 0, 0, -1]);
+    subject.one(connection, START, Call::new(1, 0));
+    let expires_in = |connection: &mut Connection, now: u64| {
+        let deadline = subject.bytes(connection)[15..19].try_into().expect("four bytes");
+        (i64::from(u32::from_le_bytes(deadline)) * 1_000_000).saturating_sub_unsigned(now)
+    };
+    let lives = expires_in(connection, START);
+    assert!((2_000_000..5_000_000).contains(&lives), "{lives}");
+    let report = subject.do_change(connection, START, b"Q");
+    assert_eq!(report[1..], [3, 4, 1_000_000, 0, lives]);
+    // Nothing is granted in the pause, whatever the window has.
+    let limits = [b"D".to_vec(), numbers::<FixedWindow>(1)].concat();
+    let report = subject.do_change(connection, START, &[pause(5_000_000.5), limits].concat());
+    assert_eq!(report[1..], [1, 0, 5_000_001]);
+    let lives = expires_in(connection, START);
+    let report = subject.do_change(connection, START, b"Q");
+    assert_eq!(report[1..], [0, 4, 5_000_001, 5_000_001, lives]);
+    let report = subject.do_change(connection, START + 7_000_000, b"Q");
+    assert_eq!(report[1..], [4, 4, 0, 0, lives - 7_000_000]);
+}
+
+/// After all other changes of the request.
+#[test]
+fn a_key_is_deleted() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject = Subject::new(TokenBucket::new(Rate::per_second(5.0), 6), "key", connection);
+    subject.one(connection, START, Call::new(3, 0));
+    let report = subject.do_change(connection, START, &[b"XQ".to_vec(), pause(1e6)].concat());
+    assert_eq!(report[1], 3);
+    let is_there: bool = redis::cmd("EXISTS").arg("key").query(connection).expect("an answer");
+    assert!(!is_there);
+    assert_eq!(subject.one(connection, START, Call::new(6, 0)).1.outcome, 0);
+}
+
+/// So that a refund of a charge before it gives back no more than what is not known to have been used.
+#[test]
+fn a_pause_and_its_end_are_charges() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject = Subject::new(TokenBucket::new(Rate::per_second(5.0), 6), "key", connection);
+    let (first, _) = subject.one(connection, START, Call::new(1, 0));
+    subject.do_change(connection, START, &pause(1e6));
+    subject.do_change(connection, START, b"E");
+    assert_eq!(subject.one(connection, START, Call::new(1, 1_000_000)).0, first + 3);
+}
+
 /// What is taken away has a number of its own, by which it comes back.
 #[test]
 fn a_shrink_is_a_charge() {
@@ -229,14 +283,22 @@ fn a_shrink_is_a_charge() {
     let mut todo = Vec::new();
     wire::put_shrink::<TokenBucket>(&mut todo, 1);
     let number = i64::try_from(first).expect("32 bits") + 1;
-    // The second time there is nothing to take.
+    // The second time there is nothing to take, and no charge, whatever stands before it.
     for taken in [5, 0] {
         assert_eq!(subject.do_change(connection, START, &todo)[1..], [taken, number]);
     }
+    let both = [b"Q".to_vec(), todo.clone()].concat();
+    assert_eq!(subject.do_change(connection, START, &both)[6..], [0, number]);
     let back = refund::<TokenBucket>(5, 5, 0, first + 1, true);
     let reply = subject.do_change(connection, START, &[back, b"Q".to_vec()].concat());
     assert_eq!(reply[1], 6);
     assert_eq!(subject.one(connection, START, Call::new(1, 0)).0, first + 1);
+    // Also where the key has the whole number.
+    let window = FixedWindow::new(4, Duration::from_secs(1));
+    let subject = Subject::new(window, "window", connection);
+    let (first, _) = subject.one(connection, START, Call::new(1, 0));
+    let number = i64::try_from(first).expect("32 bits") + 1;
+    assert_eq!(subject.do_change(connection, START, &todo)[1..], [2, number]);
 }
 
 /// They were booked at its end, which has moved: what they would find now is not known.
