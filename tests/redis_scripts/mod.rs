@@ -8,6 +8,7 @@ mod changes;
 mod held;
 mod idle;
 mod keys;
+mod logs;
 mod lows;
 mod places;
 mod random;

@@ -2,7 +2,7 @@
 
 use super::random::{Random, times};
 use super::server::Server;
-use super::subject::{Answer, Call, START, Subject, Wait};
+use super::subject::{Answer, Call, START, Subject, Wait, life};
 use crate::InFlight;
 
 /// How long a turn lasts, in microseconds.
@@ -181,12 +181,8 @@ fn asked(most: u32, key: Option<&Key>, request: Request) -> (Option<Answer>, Opt
     let latest = latest.map(|process| process.ends - now).fold(0.0, f64::max);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a few seconds
     let needed = latest as u64 + request.keep;
-    let (mut deadline, mut dies) = key.map_or((0, 0), |key| (key.deadline, key.dies));
-    if request.now + needed + 1_000_000 > deadline * 1_000_000 {
-        // Twice as long, so that it is not set each time.
-        dies = request.now + ((2 * needed).div_ceil(1_000) + 2_000) * 1_000;
-        deadline = dies / 1_000_000;
-    }
+    let before = key.map_or((0, 0), |key| (key.deadline, key.dies));
+    let (deadline, dies) = life(request.now, needed, before);
     (answer, Some(Key { began, last: request.now, deadline, dies, processes }))
 }
 

@@ -382,6 +382,16 @@ fn a_part_of_an_earlier_charge_comes_back_at_the_steady_price() {
         let left = whole(wait(connection, warming.clone(), part));
         assert_eq!(owed - left, seconds * 1_000_000);
     }
+    // Behind two others, and at once: of the second, which is not due yet, nothing comes back.
+    let subject = Subject::new(warming, "three", connection);
+    let mut charge = |cost| subject.one(connection, START, Call::new(cost, 100_000_000_000));
+    let ((first, _), (second, answer), _) = (charge(10), charge(4), charge(1));
+    let ahead = i64::try_from(whole(answer.wait)).expect("a wait");
+    let mut reset =
+        |todo: &[u8]| subject.do_change(connection, START, &[todo, b"Q"].concat())[3] / 1_000_000;
+    let owed = reset(b"");
+    assert_eq!(reset(&refund::<SmoothWarmingUp>(4, 4, -ahead, second, true)), owed);
+    assert_eq!(reset(&refund::<SmoothWarmingUp>(10, 10, 0, first, true)), owed - 5_000);
 }
 
 /// As if only the rest had been charged.

@@ -320,6 +320,16 @@ impl<P: Scripted> Subject<P> {
     }
 }
 
+/// The second before which a key does not expire that is needed for this long from now on, and when it does.
+pub(super) fn life(now: u64, needed: u64, before: (u64, u64)) -> (u64, u64) {
+    if now + needed + 1_000_000 <= before.0 * 1_000_000 {
+        return before;
+    }
+    // Twice as long, so that it is not set each time.
+    let dies = now + ((2 * needed).div_ceil(1_000) + 2_000) * 1_000;
+    (dies / 1_000_000, dies)
+}
+
 /// A cost in the encoding of the scripts.
 pub(super) fn numbers<P: Scripted>(cost: P::Cost) -> Vec<u8> {
     cost.numbers().flat_map(u32::to_le_bytes).collect()
