@@ -229,3 +229,17 @@ fn the_policy_of_a_key_is_the_one_that_the_rule_names() {
     let warm = |rate| SmoothWarmingUp::new(rate, Duration::from_millis(10));
     rules(connection, &warm(slow), warm(fast), &[START]);
 }
+
+/// It is later than what its process has seen, and than what processes that know nothing of that set before.
+#[test]
+fn a_policy_that_is_set_without_a_key_is_a_later_one() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let second = u32::try_from(START / SECOND).expect("32 bits");
+    for (seen, set) in [(0, second), (5, second), (second, second + 1), (second + 5, second + 6)] {
+        let policy = SmoothBursty::new(Rate::per_second(5.0));
+        let mut subject = Subject::new(policy, &format!("{seen}"), connection);
+        (subject.generation, subject.claim) = (seen, subject.replaced());
+        assert_eq!(subject.do_change(connection, START, b"N"), [i64::from(set)]);
+    }
+}

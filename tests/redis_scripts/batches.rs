@@ -2,7 +2,7 @@
 
 use super::random::{Random, times};
 use super::server::Server;
-use super::subject::{Ahead, Answer, Call, KEEP, START, Subject, Wait, numbers};
+use super::subject::{Ahead, Answer, Call, KEEP, START, Subject, Wait, numbers, settle};
 use crate::policy::Cost;
 use crate::redis::Scripted;
 use crate::units::Nanos;
@@ -310,6 +310,34 @@ fn many_who_need_no_answer_fill_a_window() {
     let connection = &mut server.connection();
     fill(connection, FixedWindow::new(100, Duration::from_secs(1)));
     fill(connection, SlidingWindowLog::new(100, Duration::from_secs(1)));
+    // Beside a window that has room, a bucket of a hundred: each of the two hundred takes one.
+    let bucket = TokenBucket::new(Rate::per_second(100.0), 100);
+    let window = FixedWindow::new(1_000, Duration::from_secs(1));
+    let mut subject = Subject::new(Same((bucket, window)), "both", connection);
+    subject.keep = KEEP;
+    let ahead = Ahead { behind: 0, cost: 1, count: 200, each: 0.0 };
+    let newcomer = Call { patience: 1 << 40, ..Call::new(1, 0) };
+    let request = subject.take_behind(START, Some(ahead), &[newcomer]);
+    let (_, answers) = subject.answers(&request.query(connection).expect("an answer"));
+    assert_eq!(answers[0].wait, Wait::Known(1_010_000));
+}
+
+/// A charge of what was spent already is no booking, and moves none.
+#[test]
+fn a_settlement_leaves_the_order_of_those_that_are_booked() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bursty = SmoothBursty::new(Rate::per_second(1.0)).max_burst(Duration::ZERO);
+    let bucket = TokenBucket::new(Rate::per_second(1.0), 10);
+    let mut subject = Subject::new((bursty, bucket), "key", connection);
+    subject.idle = true;
+    for wait in [0, 1_000_000] {
+        let (_, answer) = subject.one(connection, START, Call::new((1, 1), 2_000_000));
+        assert_eq!(answer.wait, Wait::Known(wait));
+    }
+    subject.do_change(connection, START, &settle::<(SmoothBursty, TokenBucket)>((0, 1)));
+    let (_, answer) = subject.one(connection, START, Call::new((0, 1), 2_000_000));
+    assert_eq!(answer.wait, Wait::Known(1_000_000));
 }
 
 /// A refusal behind waiters depends on the granted permits only, and starts a lock for all later calls.
@@ -430,6 +458,12 @@ fn the_part_that_limits_is_named() {
     assert_eq!((answers[0].outcome, answers[0].part), (0, 0));
     assert_eq!((answers[1].outcome, answers[1].part), (2, 2));
     assert_eq!(answers[1].wait, Wait::Known(1_000_000));
+    // One that never is, behind one that may be at any time.
+    let policy = Same((InFlight::new(9), bucket(1.0)));
+    let mut subject = Subject::new(policy, "never", connection);
+    subject.held = vec![9.0];
+    let (_, answer) = subject.one(connection, START, Call::new(5, 0));
+    assert_eq!((answer.wait, answer.part), (Wait::Never, 2));
     // Where a rule is locked the lock limits.
     let policy = LockOut::new([bucket(2.0), bucket(1.0)], Duration::from_secs(60));
     let mut subject = Subject::new(policy, "locked", connection);

@@ -136,6 +136,23 @@ fn a_pause_that_ends_early_leaves_what_was_owed_before_it() {
     resumes(connection, &both, |random| random.cost(4));
 }
 
+/// As if each of them owed the longest time: the key has one number. So a bucket beside it, empty then, waits for another.
+#[test]
+fn a_pause_of_several_rules_that_ends_early_leaves_what_each_of_them_owed() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bursty = SmoothBursty::new(Rate::per_second(1.0)).max_burst(Duration::ZERO);
+    let bucket = TokenBucket::new(Rate::per_second(1.0), 10);
+    let subject = Subject::new(Same((bursty, bucket)), "key", connection);
+    for seconds in 0..3 {
+        let (_, answer) = subject.one(connection, START, Call::new(1, 10_000_000));
+        assert_eq!(answer.wait, Wait::Known(seconds * 1_000_000));
+    }
+    subject.do_change(connection, START, &[&pause(9e6)[..], b"E"].concat());
+    let (_, answer) = subject.one(connection, START, Call::new(1, 10_000_000));
+    assert_eq!(answer.wait, Wait::Known(4_000_000));
+}
+
 /// A window holds nothing back by itself: the key says how long it is paused.
 #[test]
 fn a_shorter_pause_within_a_pause_does_not_end_it() {
