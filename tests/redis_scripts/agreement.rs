@@ -182,20 +182,25 @@ fn rules<P: Scripted<Cost = u32>>(
         let ago = |seconds: u64| u32::try_from(now / SECOND - seconds).unwrap_or(u32::MAX);
         let quiet = [0, u64::MAX, 601, 600, 11, 10];
         let quiet = if now == LATE { &quiet[..3] } else { &quiet };
-        let ranks = [(0, 0), (0, 5), (1, 0), (1, 5), (2, 3)];
-        let taken = [None, Some(19), Some(20), Some(21)];
+        // A generation is mostly the second in which its policy was set.
+        let near = if now == LATE { 20 } else { ago(0) };
+        let ranks = [(0, 0), (0, 5), (1, 0), (1, 5), (2, 3), (1, near - 7)];
+        // As if the clock had stepped back since.
+        let ago_or_later =
+            |seconds| if seconds == u64::MAX { ago(0).saturating_add(5) } else { ago(seconds) };
+        let taken = [None, Some(19), Some(20), Some(21), Some(u64::MAX)];
         let mut keys = Vec::new();
         for &quiet in quiet {
-            let vouched = if quiet == u64::MAX { ago(0).saturating_add(5) } else { ago(quiet) };
+            let vouched = ago_or_later(quiet);
             keys.push((false, (0, 0), vouched, 0));
             for rank in ranks {
                 for taken in taken {
-                    keys.push((true, rank, vouched, taken.map_or(0, ago)));
+                    keys.push((true, rank, vouched, taken.map_or(0, ago_or_later)));
                 }
             }
         }
         let mut requests = Vec::new();
-        for rank in [(0, 0), (0, 5), (0, 6), (1, 0), (1, 4), (1, 6)] {
+        for rank in [(0, 0), (0, 5), (0, 6), (1, 0), (1, 4), (1, 6), (1, near + 3)] {
             for grace in [0, 10] {
                 for kind in [Kind::Take, Kind::Change, Kind::ByRule, Kind::Set] {
                     requests.push(Request { kind, rank, grace, age: 20 });

@@ -540,6 +540,39 @@ fn a_policy_that_is_set_without_a_key_begins_with_what_the_last_one_had() {
     }
 }
 
+/// What the store before had no room for does not appear in a larger one.
+#[test]
+fn a_larger_store_begins_with_what_was_stored() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bursty =
+        |seconds| SmoothBursty::new(Rate::per_second(5.0)).max_burst(Duration::from_secs(seconds));
+    let before = Subject::new(bursty(1), "key", connection);
+    before.one(connection, START, Call::new(1, 0));
+    let mut after = Subject::new(bursty(50), "key", connection);
+    (after.mark, after.claim) = (8, before.replaced());
+    assert_eq!(after.do_change(connection, START + 4_000_000, b"NQ")[1], 5);
+}
+
+/// A refund in a pause cuts off what would be stored in it; a pause before the change is no matter.
+#[test]
+fn a_refund_after_a_change_leaves_what_was_stored_before() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = |rate| TokenBucket::new(Rate::per_second(rate), 20);
+    let before = Subject::new(bucket(5.0), "key", connection);
+    before.do_change(connection, START, &pause(1e6));
+    let mut after = Subject::new(bucket(1.0), "key", connection);
+    (after.mark, after.claim) = (8, before.replaced());
+    let now = START + 3_000_000;
+    let report = after.do_change(connection, now, b"NQ");
+    assert_eq!(report[1], 10);
+    after.generation = u32::try_from(report[0]).expect("a generation");
+    let (number, _) = after.one(connection, now, Call::new(1, 0));
+    let back = refund::<TokenBucket>(1, 1, 0, number, true);
+    assert_eq!(after.do_change(connection, now, &[back, b"Q".to_vec()].concat())[1], 10);
+}
+
 #[test]
 fn steps_are_adopted_as_they_are() {
     let server = Server::start();

@@ -3,7 +3,7 @@
 use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, nanos};
-use super::subject::{Call, START, Subject, Wait, pause};
+use super::subject::{Ahead, Call, START, Subject, Wait, pause};
 use crate::{FixedWindow, InFlight, Policy, Rate, Same, TokenBucket};
 use std::time::Duration;
 
@@ -178,6 +178,56 @@ fn parts_with_places_in_flight() {
     subject.do_change(connection, START, &pause(2e6));
     let (_, answer) = subject.one(connection, START, Call::new((1, 0, 1), 0));
     assert_eq!((answer.part, answer.wait), (0, Wait::Known(2_000_000)));
+}
+
+/// It has its place, and waits for the other rule: the others need not leave it any.
+#[test]
+fn a_call_that_waits_for_another_rule_waits_for_no_place() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = (InFlight::new(3), TokenBucket::new(Rate::per_second(1.0), 9));
+    let mut subject = Subject::new(policy, "key", connection);
+    (subject.held, subject.listens) = (vec![0.0], 10e6);
+    assert_eq!(subject.one(connection, START, Call::new((0, 9), 0)).1.outcome, 0);
+    let before = subject.bytes(connection);
+    let call = Call { patience: 5_000_000, ..Call::new((1, 1), 0) };
+    let (_, answer) = subject.one(connection, START, call);
+    assert_eq!((answer.outcome, answer.wait), (1, Wait::Known(1_000_000)));
+    assert_eq!(subject.bytes(connection), before);
+}
+
+/// What the second of them would take is not held.
+#[test]
+fn two_calls_that_wait_in_one_request_hold_nothing() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject = |connection: &mut _, id: &[u8; 8], held| {
+        let mut subject = Subject::new(InFlight::new(3), "key", connection);
+        (subject.id, subject.held, subject.listens) = (*id, vec![held], 10e6);
+        subject
+    };
+    let other = subject(connection, b"another ", 0.0);
+    assert_eq!(other.one(connection, START, Call::new(3, 0)).1.outcome, 0);
+    let waits = Call { patience: 5_000_000, ..Call::new(1, 0) };
+    let (_, answers) = subject(connection, b"an asker", 0.0).ask(connection, START, &[waits; 2]);
+    assert_eq!((answers[0].outcome, answers[1].outcome), (1, 1));
+    assert_eq!(other.do_change(connection, START + 1, b"HQ")[1], 3);
+}
+
+/// Also beyond the first sixteen.
+#[test]
+fn many_who_need_no_answer_fill_the_places() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut subject = Subject::new(InFlight::new(100), "key", connection);
+    subject.held = vec![0.0];
+    for (cost, wait) in [(80, Wait::Known(0)), (81, Wait::AtLeast(0))] {
+        let ahead = Ahead { behind: 0, cost: 1, count: 20, each: 0.0 };
+        let newcomer = Call { patience: 1 << 40, ..Call::new(cost, 0) };
+        let request = subject.take_behind(START, Some(ahead), &[newcomer]);
+        let (_, answers) = subject.answers(&request.query(connection).expect("an answer"));
+        assert_eq!((answers[0].outcome, answers[0].wait), (1, wait), "{cost}");
+    }
 }
 
 /// Six nested parts are still one script.

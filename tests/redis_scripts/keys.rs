@@ -138,6 +138,23 @@ fn a_key_lives_as_long_as_its_leases() {
     assert!(subject.exists(connection, START + 3_600_000_000));
 }
 
+/// With each form of a request: the short form of the parameters, and with a version.
+#[test]
+fn an_absent_key_is_what_the_request_says() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    for (version, more) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let burst = Duration::from_secs(1) + Duration::from_nanos(more);
+        let policy = SmoothBursty::new(Rate::per_second(10.0)).max_burst(burst);
+        let mut subject = Subject::new(policy, &format!("{version} {more}"), connection);
+        subject.version = version;
+        for (idle, there) in [(false, 0), (true, 10)] {
+            subject.idle = idle;
+            assert_eq!(subject.do_change(connection, START, b"Q")[1], there);
+        }
+    }
+}
+
 /// The windows are those of the clock, also where that has gone back.
 #[test]
 fn an_aligned_window_ends_at_its_edge() {
@@ -165,7 +182,7 @@ fn a_window_counts_until_its_end() {
     for (after, there) in [(999_999, 0), (1_000_000, 4)] {
         assert_eq!(subject.do_change(connection, START + after, b"Q")[1], there);
     }
-    for (after, outcome) in [(300_000, 2), (1_000_000, 0)] {
+    for (after, outcome) in [(300_000, 2), (999_999, 2), (1_000_000, 0)] {
         subject.key = format!("written after {after}");
         subject.one(connection, START, Call::new(4, 0));
         subject.do_change(connection, START + after, b"N");
@@ -436,6 +453,25 @@ fn a_bucket_in_steps_begins_at_the_last_step() {
         let (_, answer) = subject.one(connection, step - before, Call::new(1, 0));
         assert_eq!((answer.outcome, answer.wait), (2, Wait::Known(before)));
     }
+}
+
+/// A meter is full when the pause ends, at any rate.
+#[test]
+fn a_rate_that_is_set_in_a_long_pause_holds_from_its_end() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let before = LeakyBucket::meter(Rate::per_second(1.0), 10);
+    let subject = Subject::new(before.clone(), "key", connection);
+    subject.do_change(connection, START, &pause(900e6));
+    let after = LeakyBucket::meter(Rate::per_second(2.0), 10);
+    let claim = subject.replaced();
+    let mut subject = Subject::new(after, "key", connection);
+    subject.claim = claim;
+    subject.mark += 1;
+    subject.generation =
+        u32::try_from(subject.do_change(connection, START, b"N")[0]).expect("a generation");
+    let call = Call { fresh: false, ..Call::new(5, 0) };
+    assert_eq!(subject.one(connection, START, call).1.wait, Wait::Known(902_500_000));
 }
 
 /// A quarter of an hour, where a millionth is a millisecond.

@@ -141,6 +141,7 @@ fn logs<P: Scripted<Cost = u32> + Debug>(
     policy: &P,
     most: u32,
     part: u64,
+    cost: impl Fn(&mut Random) -> u32,
 ) {
     let mut random = Random(13);
     let mut seen = [0; 3];
@@ -160,7 +161,7 @@ fn logs<P: Scripted<Cost = u32> + Debug>(
             let mut is_written = false;
             if random.below(3) > 0 {
                 let calls: Vec<_> = (0..=random.below(3))
-                    .map(|_| Call::new(random.cost(most + 1), random.below(4) * 300_000))
+                    .map(|_| Call::new(cost(&mut random), random.below(4) * 300_000))
                     .collect();
                 let (_, answers) = subject.ask(connection, now, &calls);
                 for (call, answer) in calls.iter().zip(answers) {
@@ -182,7 +183,7 @@ fn logs<P: Scripted<Cost = u32> + Debug>(
                         if is_new { u64::MAX } else { random.below(charges.len() as u64 + 2) };
                     let Some(charge) = charges.get_mut(usize::try_from(index).expect("64 bits"))
                     else {
-                        let cost = random.cost(most);
+                        let cost = random.cost(most.min(8));
                         todo.extend(settle::<P>(cost));
                         after.charge(now, now, cost);
                         (is_written, seen[1]) = (true, seen[1] + 1);
@@ -228,6 +229,38 @@ fn a_log_holds_what_was_granted_and_did_not_come_back() {
     let server = Server::start();
     let connection = &mut server.connection();
     let window = Duration::from_micros(WINDOW);
-    logs(connection, &SlidingWindowLog::new(8, window), 8, 1);
-    logs(connection, &SlidingWindowCounter::new(8, window, 4), 8, WINDOW / 4);
+    logs(connection, &SlidingWindowLog::new(8, window), 8, 1, |random| random.cost(9));
+    logs(connection, &SlidingWindowLog::new(60, window), 60, 1, |random| random.cost(3));
+    let counter = SlidingWindowCounter::new(8, window, 4);
+    logs(connection, &counter, 8, WINDOW / 4, |random| random.cost(9));
+}
+
+/// Each report looks from where the one before it looked to.
+#[test]
+fn reports_between_refunds_see_what_came_back() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let log = SlidingWindowLog::new(8, Duration::from_micros(WINDOW));
+    let report = |cost: u32| [b"D".to_vec(), cost.to_le_bytes().to_vec()].concat();
+    let mut todo = Vec::new();
+    let mut subject = Subject::new(log, "key", connection);
+    let numbers: Vec<_> = (0..4)
+        .map(|index| subject.one(connection, START + 1_000 * index, Call::new(2, 0)).0)
+        .collect();
+    let now = START + 10_000;
+    let back = |index: usize, part| {
+        let ago = 10_000 - 1_000 * i64::try_from(index).expect("small");
+        refund::<SlidingWindowLog>(part, 2, ago, numbers[index], part == 2)
+    };
+    // Four are there when the second of four entries has ended, and so on.
+    let steps = [(report(4), 1), (back(0, 1), 0), (report(4), 1), (back(2, 1), 0), (report(5), 1)];
+    for (step, _) in &steps {
+        todo.extend(step);
+    }
+    todo.extend([report(8), back(3, 2), report(4)].concat());
+    let numbers = subject.do_change(connection, now, &todo);
+    let times: Vec<_> = numbers[1..].chunks(3).map(|report| report[2]).collect();
+    // The entries end 990, 991, 992 and 993 ms from now.
+    assert_eq!(times, [991_000, 991_000, 991_000, 993_000, 990_000]);
+    subject.key.clear();
 }

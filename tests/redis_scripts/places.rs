@@ -226,11 +226,14 @@ fn places_are_shared_as_the_rules_say() {
         let mut key: Option<Key> = None;
         let mut now = START;
         for _ in 0..100 {
+            // In steps of ten milliseconds, so that several times are often the same one.
+            let step = |span: u64| span - span % 10_000;
             now += match random.below(20) {
-                0 => random.span(2_000_000),
-                1..4 => random.span(200_000),
+                0 => step(random.span(2_000_000)),
+                1..4 => step(random.span(200_000)),
                 4..8 => 0,
-                _ => random.span(20_000),
+                8..12 => random.span(20_000),
+                _ => step(random.span(80_000)),
             };
             let index = usize::try_from(random.below(4)).expect("small");
             let process = &mut held[index];
@@ -243,8 +246,9 @@ fn places_are_shared_as_the_rules_say() {
                 }
                 _ => {}
             }
-            let call = (random.below(5) > 0)
-                .then(|| (random.cost(most.min(4) + 1), random.below(2) * random.span(600_000)));
+            let call = (random.below(5) > 0).then(|| {
+                (random.cost(most.min(4) + 1), random.below(2) * step(random.span(600_000)))
+            });
             let request = Request {
                 now,
                 id: ids[index],

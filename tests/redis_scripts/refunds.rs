@@ -11,6 +11,7 @@ use crate::{
     SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 use redis::Connection;
+use std::fmt::Debug;
 use std::time::Duration;
 
 /// The refunds that give back the same as the policy in Rust.
@@ -98,20 +99,26 @@ fn refunds_are_those_of_the_policies() {
     refunds(connection, &SmoothWarmingUp::new(rate, 2 * second), Agree::Once, 4);
 }
 
-/// The key of a window has 40 bits for what was granted.
+/// The key of a window has 40 bits for what was granted, and each entry of a log has 32.
 #[test]
 fn what_is_settled_in_a_window_does_not_wrap_around() {
+    fn settles<P: Scripted<Cost = u32> + Debug>(connection: &mut Connection, policy: P) {
+        let key = format!("{policy:?}");
+        let subject = Subject::new(policy, &key, connection);
+        subject.one(connection, START, Call::new(1, 0));
+        // 300 x 2^32 is more than 2^40; and each request writes the key.
+        for _ in 0..30 {
+            let todo = settle::<P>(u32::MAX).repeat(10);
+            subject.do_change(connection, START + 1, &todo);
+            assert_eq!(subject.one(connection, START + 2, Call::new(1, 0)).1.outcome, 2);
+        }
+    }
     let server = Server::start();
     let connection = &mut server.connection();
-    let policy = FixedWindow::new(4, Duration::from_secs(1));
-    let subject = Subject::new(policy, "settled", connection);
-    subject.one(connection, START, Call::new(1, 0));
-    // 300 x 2^32 is more than 2^40; and each request writes the key.
-    for _ in 0..30 {
-        let todo = settle::<FixedWindow>(u32::MAX).repeat(10);
-        subject.do_change(connection, START + 1, &todo);
-        assert_eq!(subject.one(connection, START + 2, Call::new(1, 0)).1.outcome, 2);
-    }
+    let second = Duration::from_secs(1);
+    settles(connection, FixedWindow::new(4, second));
+    settles(connection, SlidingWindowLog::new(4, second));
+    settles(connection, SlidingWindowCounter::new(4, second, 2));
 }
 
 /// A refund of a charge before the last one returns at most the maximum that can be stored.
@@ -451,4 +458,24 @@ fn a_debt_beyond_a_pause_comes_back() {
     let back = refund::<TokenBucket>(20, 20, 0, first + 1, true);
     let reply = subject.do_change(connection, START, &[back, b"Q".to_vec()].concat());
     assert_eq!(reply[3], 15_000_000);
+}
+
+/// A pause that ends at this very microsecond has ended, and nothing comes back across it.
+#[test]
+fn a_refund_at_the_end_of_a_pause_is_one_across_it() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = SmoothWarmingUp::new(Rate::per_second(1.0), Duration::from_secs(9));
+    for late in [0, 1] {
+        let subject = Subject::new(policy.clone(), &format!("{late}"), connection);
+        let (first, _) = subject.one(connection, START, Call::new(10, 0));
+        subject.one(connection, START, Call::new(1, 1 << 40));
+        subject.do_change(connection, START, &pause(2e6));
+        let now = START + 2_000_000 + late;
+        let back = refund::<SmoothWarmingUp>(10, 10, 2_000_000, first, true);
+        let report = |connection: &mut _| subject.do_change(connection, now, b"Q")[3];
+        let owed = report(connection);
+        subject.do_change(connection, now, &back);
+        assert_eq!(report(connection), owed, "{late}");
+    }
 }

@@ -148,7 +148,8 @@ impl<P: Scripted> Subject<P> {
         let mut header = vec![0x20 + flags, 1, 2, 3];
         header.extend(self.mark.to_le_bytes());
         let is_idle = self.idle || self.policy.starts_idle();
-        let keep = if self.version + self.generation == 0 && is_idle { self.keep } else { KEEP };
+        let keep =
+            if (self.version, self.generation) == (0, 0) && is_idle { self.keep } else { KEEP };
         header.extend(keep.to_le_bytes());
         header.extend(NUMBER.to_le_bytes());
         header.extend(self.parameters());

@@ -64,11 +64,10 @@ end
 -- What is queued keeps its time; a meter keeps its content. In a pause that is the content at its end, when a
 -- meter is full.
 local function migrate(old_rate, _, old_meter)
-  level = math.max(level, 0)
   if meter == 0 and old_meter == 0 then
     level = level * rate / old_rate
   elseif pause > 0 then
-    level = math.max(level - pause * old_rate / 1000000, 0) + pause * rate / 1000000
+    level = level + pause * (rate - old_rate) / 1000000
     halt(pause)
   end
 end

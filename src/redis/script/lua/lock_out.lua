@@ -34,11 +34,11 @@ local function ready(cost)
   return after, unknown, part
 end
 
--- Whether a refusal locks: not while it is locked, and not for a cost above the capacity.
+-- Whether a refusal locks: not while it is locked. A cost above the capacity does not come here.
 local function refused(cost)
   local inner = rule.refused and rule.refused(cost)
   local after, unknown = rule.ready(cost)
-  if locked > 0 or duration == 0 or after == math.huge or not (unknown or after > 0.001) then return inner end
+  if locked > 0 or duration == 0 or not (unknown or after > 0.001) then return inner end
   locked = duration
   return true
 end

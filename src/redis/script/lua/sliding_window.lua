@@ -159,14 +159,15 @@ local function refund(n, _, ago, _, charge_sequence)
   n = math.min(n, permits)
   granted = granted - n
   if looked > at then sum = sum - n end
-  if at <= stop then left[at] = permits - n else added[(at - stop - 1) / 16 * 3 + 2] = permits - n end
+  -- What a change has added is one entry: all of it was charged now.
+  if at <= stop then left[at] = permits - n else added[2] = permits - n end
   -- Where nothing is left of the last entry, the one before it is the newest.
   while first < behind do
     local time, permits = entry(behind - 16)
     newest = time
     if permits > 0 then return end
     behind = behind - 16
-    if behind <= stop then stop = behind - 1 end
+    stop = behind - 1
     looked = math.min(looked, behind)
   end
   newest = 0
