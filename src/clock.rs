@@ -425,6 +425,16 @@ mod tests {
         assert_eq!(Clock::from(manual).since_epoch(), Duration::ZERO);
     }
 
+    /// There is as much time again behind its end, for what is booked ahead.
+    #[test]
+    fn a_manual_clock_ends_in_292_years() {
+        let clock = ManualClock::new();
+        for step in [Duration::MAX, Duration::from_secs(1)] {
+            clock.advance(step);
+            assert_eq!(clock.elapsed(), Duration::from_nanos(u64::MAX / 2));
+        }
+    }
+
     #[cfg(all(feature = "coarse", target_os = "linux"))]
     #[test]
     fn the_coarse_clock_shows_the_same_tick_many_times() {

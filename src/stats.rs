@@ -247,6 +247,9 @@ mod tests {
         std::thread::scope(|scope| _ = scope.spawn(|| counters.count(false)));
         assert_eq!(counters.sum(), (1000, 1));
         assert!(counters.stripes.get().is_some());
+        // Nor does one that comes later take the stripe of the first.
+        std::thread::scope(|scope| _ = scope.spawn(|| counters.count(false)));
+        assert_eq!((counters.sum(), counters.owner.into_inner()), ((1000, 2), RETIRED));
     }
 
     /// A destructor that runs before the stripe's, one that runs after it, and one of a thread

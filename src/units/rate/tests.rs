@@ -80,6 +80,7 @@ fn text_goes_there_and_back() {
         ("1_000.5/ 30 s", minute(2_001.0)),
         ("300/300days", Rate::new(1, DAY)),
         ("400 / 400 d", Rate::new(1, DAY)),
+        ("366.0/366days", Rate::new(1, DAY)),
         ("1/200ms", Rate::per_second(5.0)),
         ("3/7us", Rate::new(3, Duration::from_micros(7))),
     ];
