@@ -184,7 +184,7 @@ fn rules<P: Scripted<Cost = u32>>(
         let quiet = if now == LATE { &quiet[..3] } else { &quiet };
         // A generation is mostly the second in which its policy was set.
         let near = if now == LATE { 20 } else { ago(0) };
-        let ranks = [(0, 0), (0, 5), (1, 0), (1, 5), (2, 3), (1, near - 7)];
+        let ranks = [(0, 0), (0, 5), (1, 0), (1, 5), (2, 3), (1, near - 7), (1, near + 9)];
         // As if the clock had stepped back since.
         let ago_or_later =
             |seconds| if seconds == u64::MAX { ago(0).saturating_add(5) } else { ago(seconds) };

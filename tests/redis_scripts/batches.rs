@@ -310,6 +310,27 @@ fn many_who_need_no_answer_fill_a_window() {
     let connection = &mut server.connection();
     fill(connection, FixedWindow::new(100, Duration::from_secs(1)));
     fill(connection, SlidingWindowLog::new(100, Duration::from_secs(1)));
+    // Each takes three, where another has taken one or two: 33 in a window, or 32.
+    for (taken, count, cost, seconds) in [
+        (1, 32, 3, 0),
+        (1, 32, 4, 1),
+        (1, 33, 1, 1),
+        (1, 34, 97, 1),
+        (1, 34, 98, 2),
+        (2, 33, 97, 1),
+        (2, 33, 98, 2),
+    ] {
+        let window = FixedWindow::new(100, Duration::from_secs(1));
+        let mut subject = Subject::new(window, "threes", connection);
+        subject.keep = KEEP;
+        redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+        subject.one(connection, START, Call::new(taken, 0));
+        let ahead = Ahead { behind: 0, cost: 3, count, each: 0.0 };
+        let newcomer = Call { patience: 1 << 40, ..Call::new(cost, 0) };
+        let request = subject.take_behind(START, Some(ahead), &[newcomer]);
+        let (_, answers) = subject.answers(&request.query(connection).expect("an answer"));
+        assert_eq!(answers[0].wait, Wait::Known(seconds * 1_000_000), "{taken} {count} {cost}");
+    }
     // Beside a window that has room, a bucket of a hundred: each of the two hundred takes one.
     let bucket = TokenBucket::new(Rate::per_second(100.0), 100);
     let window = FixedWindow::new(1_000, Duration::from_secs(1));

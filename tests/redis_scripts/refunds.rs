@@ -117,6 +117,13 @@ fn what_is_settled_in_a_window_does_not_wrap_around() {
     let connection = &mut server.connection();
     let second = Duration::from_secs(1);
     settles(connection, FixedWindow::new(4, second));
+    // 2^40, with the one that was granted.
+    let window = FixedWindow::new(4, second);
+    let subject = Subject::new(window, "exactly", connection);
+    subject.one(connection, START, Call::new(1, 0));
+    let most = settle::<FixedWindow>(u32::MAX).repeat(256);
+    subject.do_change(connection, START, &[most, settle::<FixedWindow>(255)].concat());
+    assert_eq!(subject.one(connection, START, Call::new(1, 0)).1.outcome, 2);
     settles(connection, SlidingWindowLog::new(4, second));
     settles(connection, SlidingWindowCounter::new(4, second, 2));
 }
