@@ -61,6 +61,57 @@ fn a_key_has_levels_only_while_the_bucket_is_not_full() {
     assert_eq!(give_back(connection, &subject, START + 122 * SECOND, first), 60);
 }
 
+/// Where nothing is left of what may come back, and of a new limiter that is not full: what it found is no charge.
+#[test]
+fn a_key_has_levels_only_while_something_may_come_back() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut subject = bucket(connection);
+    let size = |connection: &mut _, subject: &Subject<TokenBucket>| subject.bytes(connection).len();
+    let (first, second) =
+        (take(connection, &subject, START, 20), take(connection, &subject, START, 10));
+    assert_eq!(size(connection, &subject), 91);
+    // Of the first, which found the bucket full: the second found nothing less.
+    assert_eq!(give_back(connection, &subject, START, first), 90);
+    assert_eq!(size(connection, &subject), 43);
+    assert_eq!(give_back(connection, &subject, START, second), 100);
+    subject.key = "undone".to_owned();
+    let (first, second) =
+        (take(connection, &subject, START, 20), take(connection, &subject, START, 10));
+    assert_eq!(give_back(connection, &subject, START, second), 80);
+    assert_eq!(give_back(connection, &subject, START, first), 100);
+    assert_eq!(size(connection, &subject), 43);
+    let policy = TokenBucket::new(Rate::per_second(10.0), 100).initial(50);
+    let half = Subject::new(policy, "half full", connection);
+    let sizes = [10, 10].map(|n| {
+        take(connection, &half, START, n);
+        size(connection, &half)
+    });
+    assert_eq!(sizes[1] - sizes[0], 48);
+}
+
+/// A charge that finds as much as an earlier one takes its place: there are four levels.
+#[test]
+fn a_level_that_was_found_before_is_kept_once() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let subject = bucket(connection);
+    // Behind the state: the lowest level for the last charges, and the one for those before them.
+    let levels = |connection: &mut _| {
+        let bytes = subject.bytes(connection);
+        [31, 39].map(|at| f64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")))
+    };
+    take(connection, &subject, START, 30);
+    for (at, n, found) in
+        [(0, 10, [30.0, -1.0]), (SECOND, 20, [30.0, -1.0]), (SECOND, 10, [50.0, 30.0])]
+    {
+        take(connection, &subject, START + at, n);
+        assert_eq!(levels(connection), found);
+    }
+    take(connection, &subject, START + 4 * SECOND, 10);
+    assert_eq!(levels(connection), [30.0, -1.0]);
+}
+
 /// The server's clock goes back by an hour: no time passes, and what may come back stays.
 #[test]
 fn levels_stay_when_the_clock_steps_back() {

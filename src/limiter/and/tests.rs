@@ -312,3 +312,16 @@ fn callers_that_the_first_grants_together_are_in_order_at_the_second() {
     granted(next);
     assert!(poll(&mut last).is_pending());
 }
+
+/// In each order: a server is asked by both.
+#[cfg(feature = "redis")]
+#[test]
+fn two_limiters_are_remote_if_one_of_them_is() {
+    use crate::And;
+    use crate::redis::{Reconnecting, RedisRateLimiter};
+
+    type Local = RateLimiter<TokenBucket>;
+    type Remote = RedisRateLimiter<TokenBucket, Reconnecting>;
+    const { assert!(And::<Local, Remote>::IS_REMOTE && And::<Remote, Local>::IS_REMOTE) };
+    const { assert!(And::<Remote, Remote>::IS_REMOTE && !And::<Local, Local>::IS_REMOTE) };
+}
