@@ -20,18 +20,18 @@ local function begin()
   age, held, since, waits = 0, told, -turn, 0
   if held > 0 then dirty = true end
 end
-local function keep(time)
+local function keep()
   local kept = {}
   others, rivals, settled = 0, {}, 0
   for at = 1, #entries, 40 do
     local id, n, ends, began, until_, size = struct.unpack('<c8I4dddI4', entries, at)
-    if ends <= time then n = 0 end
-    if until_ > time then
+    if ends <= age then n = 0 end
+    if until_ > age then
       rivals[#rivals + 1] = {n, began, size}
     else
       settled = settled + n
     end
-    if n > 0 or until_ > time then
+    if n > 0 or until_ > age then
       kept[#kept + 1] = entries:sub(at, at + 39)
       others = others + n
     end
@@ -47,7 +47,7 @@ local function read(bytes, at, last)
       break
     end
   end
-  keep(-1)
+  keep()
 end
 local function write(head)
   if held == 0 and waits <= age then return head .. entries end
@@ -55,7 +55,7 @@ local function write(head)
 end
 local function resume(elapsed)
   age = age + elapsed
-  if #entries > 0 then keep(age) end
+  if #entries > 0 then keep() end
   if held ~= told then held, dirty = told, true end
   if listens == 0 and waits > age then waits, dirty = 0, true end
   if held > 0 and own_ends - age < lasts * 0.7 then dirty = true end
@@ -97,12 +97,7 @@ marks[#marks + 1] = function(patience)
   waits, wants = age + span, needs
 end
 local function forget()
-  local latest = held > 0 and lasts or 0
-  for at = 1, #entries, 40 do
-    local _, n, ends = struct.unpack('<c8I4d', entries, at)
-    if n > 0 then latest = math.max(latest, ends - age) end
-  end
-  return latest, held + others > 0
+  return held > 0 and lasts or 0, held + others > 0
 end
 if blob then
   if #blob < 35 then return {request, 'foreign', #blob, blob:sub(1, 4)} end
@@ -154,8 +149,7 @@ end
 local function save()
   local need
   need = forget()
-  if pause > need then need = pause end
-  if lasting > 0 then need = need > 0 and need + lasting or lasting end
+  need = math.max(need, pause, 0) + lasting
   local milliseconds
   if now + need + 1000000 > deadline * 1000000 then
     need = math.min(need, 9007199254740992)

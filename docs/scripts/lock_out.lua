@@ -125,7 +125,7 @@ end
 local function refused(cost)
   local inner = rule.refused and rule.refused(cost)
   local after, unknown = rule.ready(cost)
-  if locked > 0 or duration == 0 or after == math.huge or not (unknown or after > 0.001) then return inner end
+  if locked > 0 or duration == 0 or not (unknown or after > 0.001) then return inner end
   locked = duration
   return true
 end
@@ -192,8 +192,7 @@ end
 local function save()
   local need
   need = forget()
-  if pause > need then need = pause end
-  if lasting > 0 then need = need > 0 and need + lasting or lasting end
+  need = math.max(need, pause, 0) + lasting
   local milliseconds
   if now + need + 1000000 > deadline * 1000000 then
     need = math.min(need, 9007199254740992)

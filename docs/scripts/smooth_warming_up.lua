@@ -96,8 +96,7 @@ do
 do
   need = debt + warm_up - stored
 end
-  if pause > need then need = pause end
-  if lasting > 0 then need = need > 0 and need + lasting or lasting end
+  need = math.max(need, pause, 0) + lasting
   local milliseconds
   if now + need + 1000000 > deadline * 1000000 then
     need = math.min(need, 9007199254740992)
@@ -177,8 +176,7 @@ do
 do
   need = debt + warm_up - stored
 end
-  if pause > need then need = pause end
-  if lasting > 0 then need = need > 0 and need + lasting or lasting end
+  need = math.max(need, pause, 0) + lasting
   local milliseconds
   if now + need + 1000000 > deadline * 1000000 then
     need = math.min(need, 9007199254740992)
@@ -244,8 +242,7 @@ end
 local function save()
   local need
   need = forget()
-  if pause > need then need = pause end
-  if lasting > 0 then need = need > 0 and need + lasting or lasting end
+  need = math.max(need, pause, 0) + lasting
   local milliseconds
   if now + need + 1000000 > deadline * 1000000 then
     need = math.min(need, 9007199254740992)

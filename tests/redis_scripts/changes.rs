@@ -3,7 +3,7 @@
 use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, forgets_ahead, nanos};
-use super::subject::{Call, KEEP, START, Subject, Wait, claim, numbers, pause, refund};
+use super::subject::{Call, KEEP, START, Subject, Wait, claim, numbers, pause, refund, settle};
 use crate::redis::Scripted;
 use crate::redis::script::wire::{self, KeyPolicy, Rank};
 use crate::{
@@ -134,6 +134,35 @@ fn a_pause_that_ends_early_leaves_what_was_owed_before_it() {
     resumes(connection, &SlidingWindowLog::new(4, second), |random| random.cost(5));
     let both = Same((TokenBucket::new(rate, 6), SlidingWindowLog::new(5, second)));
     resumes(connection, &both, |random| random.cost(4));
+}
+
+/// To the microsecond, also of a quarter of an hour.
+#[test]
+fn a_long_debt_is_the_same_after_a_pause_that_was_ended() {
+    fn keeps<P: Scripted<Cost = u32> + Debug>(connection: &mut Connection, policy: P) {
+        let key = format!("{policy:?}");
+        let mut subject = Subject::new(policy, &key, connection);
+        subject.idle = true;
+        subject.do_change(connection, START, &settle::<P>(1_000));
+        let wait = |connection: &mut _| {
+            let call = Call { fresh: false, ..Call::new(1, 0) };
+            let (_, answer) = subject.one(connection, START, call);
+            let Wait::Known(wait) = answer.wait else { panic!("{answer:?}") };
+            wait
+        };
+        let before = wait(connection);
+        assert!(before > 900_000_000, "{before}");
+        subject.do_change(connection, START, &[&pause(3_000e6)[..], b"E"].concat());
+        assert!(wait(connection).abs_diff(before) <= 1, "{key}");
+    }
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(1.0);
+    keeps(connection, SmoothBursty::new(rate));
+    keeps(connection, SmoothWarmingUp::new(rate, Duration::from_secs(2)));
+    keeps(connection, TokenBucket::new(rate, 10));
+    keeps(connection, LeakyBucket::new(rate, 10));
+    keeps(connection, LeakyBucket::meter(rate, 10));
 }
 
 /// As if each of them owed the longest time: the key has one number. So a bucket beside it, empty then, waits for another.

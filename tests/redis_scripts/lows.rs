@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::server::Server;
 use super::simulation::{Simulation, nanos};
-use super::subject::{Call, START, Subject, claim, refund};
+use super::subject::{Call, START, Subject, Wait, claim, pause, refund};
 use crate::redis::Scripted;
 use crate::{LeakyBucket, Policy, Rate, TokenBucket};
 use redis::Connection;
@@ -88,6 +88,30 @@ fn a_key_has_levels_only_while_something_may_come_back() {
         size(connection, &half)
     });
     assert_eq!(sizes[1] - sizes[0], 48);
+}
+
+/// In a pause, and with a version, the numbers behind them are written too.
+#[test]
+fn a_key_with_levels_is_written_whole_where_it_has_more_numbers() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut subject = bucket(connection);
+    for n in [60, 30] {
+        take(connection, &subject, START, n);
+    }
+    subject.do_change(connection, START, &pause(10e6));
+    subject.do_change(connection, START + 2 * SECOND, b"N");
+    let (_, answer) = subject.one(connection, START + 3 * SECOND, Call::new(1, 10 * SECOND));
+    assert_eq!(answer.wait, Wait::Known(7 * SECOND + 100_000));
+    (subject.key, subject.version) = ("version".to_owned(), 1);
+    for n in [60, 30] {
+        take(connection, &subject, START, n);
+    }
+    subject.do_change(connection, START + 2 * SECOND, b"N");
+    // When a process with this policy last used the key.
+    let bytes = subject.bytes(connection);
+    let used = bytes[bytes.len() - 8..bytes.len() - 4].try_into().expect("four bytes");
+    assert_eq!(u64::from(u32::from_le_bytes(used)), START / SECOND + 2);
 }
 
 /// A charge that finds as much as an earlier one takes its place: there are four levels.

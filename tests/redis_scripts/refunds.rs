@@ -401,11 +401,36 @@ fn a_part_of_an_earlier_charge_comes_back_at_the_steady_price() {
     let mut charge = |cost| subject.one(connection, START, Call::new(cost, 100_000_000_000));
     let ((first, _), (second, answer), _) = (charge(10), charge(4), charge(1));
     let ahead = i64::try_from(whole(answer.wait)).expect("a wait");
-    let mut reset =
-        |todo: &[u8]| subject.do_change(connection, START, &[todo, b"Q"].concat())[3] / 1_000_000;
-    let owed = reset(b"");
-    assert_eq!(reset(&refund::<SmoothWarmingUp>(4, 4, -ahead, second, true)), owed);
-    assert_eq!(reset(&refund::<SmoothWarmingUp>(10, 10, 0, first, true)), owed - 5_000);
+    let mut reset = |now, todo: &[u8]| {
+        subject.do_change(connection, now, &[todo, b"Q"].concat())[3] / 1_000_000
+    };
+    let owed = reset(START, b"");
+    assert_eq!(reset(START, &refund::<SmoothWarmingUp>(4, 4, -ahead, second, true)), owed);
+    assert_eq!(reset(START, &refund::<SmoothWarmingUp>(6, 10, 0, first, true)), owed - 3_000);
+    let later = START + 100_000_000;
+    let back = refund::<SmoothWarmingUp>(4, 10, 100_000_000, first, true);
+    assert_eq!(reset(later, &back), owed - 5_000 - 100);
+}
+
+/// Time in a pause is no idle time, also where the last charge before it comes back in the pause.
+#[test]
+fn a_refund_in_a_pause_leaves_a_limiter_as_warm_as_it_was() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = SmoothWarmingUp::new(Rate::per_second(1.0), Duration::from_secs(1_000));
+    let subject = Subject::new(policy, "key", connection);
+    subject.one(connection, START, Call::new(1_000, 0));
+    let (_, answer) = subject.one(connection, START, Call::new(1, 0));
+    let Wait::Known(wait) = answer.wait else { panic!("{answer:?}") };
+    let now = START + wait + 10_000_000;
+    let there = |connection: &mut _, now| subject.do_change(connection, now, b"Q")[1];
+    let before = there(connection, now);
+    assert!((1..20).contains(&before), "{before}");
+    let (last, _) = subject.one(connection, now, Call::new(1, 0));
+    subject.do_change(connection, now, &pause(100e6));
+    subject.do_change(connection, now, &refund::<SmoothWarmingUp>(1, 1, 0, last, true));
+    // A part of a permit may be lost.
+    assert!((before - 1..=before).contains(&there(connection, now + 100_000_000)));
 }
 
 /// As if only the rest had been charged.
@@ -485,4 +510,50 @@ fn a_refund_at_the_end_of_a_pause_is_one_across_it() {
         subject.do_change(connection, now, &back);
         assert_eq!(report(connection), owed, "{late}");
     }
+}
+
+/// Under several rules, each of which knows by number which charge was its last.
+#[test]
+fn charges_of_several_rules_come_back_one_after_the_other_until_a_pause_ends() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let bucket = TokenBucket::new(Rate::per_second(1.0), 10);
+    let window = FixedWindow::new(100, Duration::from_secs(1));
+    let mut subject = Subject::new(Same((bucket, window)), "key", connection);
+    subject.idle = true;
+    type Both = Same<(TokenBucket, FixedWindow)>;
+    let left = |connection: &mut _, todo: &[u8]| {
+        subject.do_change(connection, START, &[todo, b"Q"].concat())[1]
+    };
+    let numbers = [3, 2, 1].map(|n| subject.one(connection, START, Call::new(n, 0)).0);
+    for (number, n, there) in [(numbers[2], 1, 5), (numbers[1], 2, 7), (numbers[0], 3, 10)] {
+        assert_eq!(left(connection, &refund::<Both>(n, n, 0, number, true)), there);
+    }
+    // They were booked at the end of a pause that ends early.
+    subject.do_change(connection, START, &pause(5e6));
+    let numbers = [1, 1].map(|n| subject.one(connection, START, Call::new(n, 10_000_000)).0);
+    subject.do_change(connection, START, b"E");
+    let owed = |connection: &mut _, todo: &[u8]| {
+        subject.do_change(connection, START, &[todo, b"Q"].concat())[3]
+    };
+    let before = owed(connection, b"");
+    for number in numbers {
+        let back = refund::<Both>(1, 1, -5_000_000, number, false);
+        assert_eq!(owed(connection, &back), before);
+    }
+}
+
+/// It was booked at the end of a pause that has been ended: the log has no grant any more.
+#[test]
+fn a_log_without_a_grant_holds_no_caller_back() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let log = SlidingWindowLog::new(4, Duration::from_secs(1));
+    let subject = Subject::new(log, "key", connection);
+    subject.do_change(connection, START, &pause(5e6));
+    let (number, answer) = subject.one(connection, START, Call::new(1, 10_000_000));
+    assert_eq!(answer.wait, Wait::Known(5_000_000));
+    let back = refund::<SlidingWindowLog>(1, 1, -5_000_000, number, true);
+    subject.do_change(connection, START, &[&back[..], b"E"].concat());
+    assert_eq!(subject.one(connection, START, Call::new(1, 0)).1.outcome, 0);
 }
