@@ -116,6 +116,77 @@ fn a_batch_equals_its_calls_one_by_one() {
     compare(connection, &composed, |random| (random.cost(4) - 1, random.cost(3)));
 }
 
+/// A run whose calls differ in cost is answered as its calls are.
+fn runs<P: Scripted>(
+    connection: &mut Connection,
+    policy: &P,
+    cost: impl Fn(&mut Random) -> P::Cost,
+) {
+    redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
+    let mut random = Random(19);
+    let mut subject = Subject::new(policy.clone(), "", connection);
+    let mut seen = [0; 4];
+    for round in 0..times(100) {
+        let mut now = START + round;
+        let keys = ["run", "calls"].map(|name| format!("{name} {round}"));
+        for _ in 0..6 {
+            let limit = random.span(300_000);
+            let call = Call {
+                cost: cost(&mut random),
+                count: 1,
+                limit,
+                patience: limit + random.below(2) * random.span(2_000_000),
+                fresh: random.below(2) == 0,
+            };
+            let others: Vec<_> = (0..1 + random.below(3)).map(|_| cost(&mut random)).collect();
+            let each: Vec<_> =
+                [call.cost].iter().chain(&others).map(|&cost| Call { cost, ..call }).collect();
+            subject.key.clone_from(&keys[0]);
+            let reply = subject.take_run(now, call, &others).query(connection).expect("an answer");
+            let run = subject.answers(&reply);
+            subject.key.clone_from(&keys[1]);
+            assert_eq!(run, subject.ask(connection, now, &each), "{round}: {each:?}");
+            for answer in run.1 {
+                seen[usize::try_from(answer.outcome).expect("small")] += 1;
+            }
+            now += random.span(200_000);
+        }
+        let bytes = keys.map(|key| {
+            redis::cmd("GET").arg(key).query::<Option<Vec<u8>>>(connection).expect("a key")
+        });
+        assert_eq!(bytes[0], bytes[1]);
+    }
+    assert!(seen[..3].iter().all(|&seen| seen > times(50)), "{seen:?}");
+}
+
+#[test]
+fn a_run_of_different_costs_is_answered_as_its_calls_are() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(5.0);
+    runs(connection, &TokenBucket::new(rate, 6), |random| random.cost(5));
+    runs(connection, &LeakyBucket::new(rate, 3), |random| random.cost(3));
+    runs(connection, &FixedWindow::new(4, Duration::from_secs(1)), |random| random.cost(4));
+    let both = (TokenBucket::new(rate, 5), LeakyBucket::new(rate, 4));
+    runs(connection, &both, |random| (random.cost(3), random.cost(3) - 1));
+}
+
+/// Permits may have come back for all that wait. That is no refusal by the policy.
+#[test]
+fn a_call_without_a_timeout_does_not_pass_those_ahead() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let mut subject = Subject::new(TokenBucket::new(Rate::per_second(1.0), 9), "key", connection);
+    subject.idle = true;
+    for (patience, outcome) in [(0, 2), (1, 1)] {
+        let ahead = Ahead { behind: 0, cost: 1, count: 2, each: 0.0 };
+        let newcomer = Call { patience, ..Call::new(1, 0) };
+        let request = subject.take_behind(START, Some(ahead), &[newcomer]);
+        let (_, answers) = subject.answers(&request.query(connection).expect("an answer"));
+        assert_eq!((answers[0].outcome, answers[0].wait), (outcome, Wait::Known(0)));
+    }
+}
+
 /// Callers who need no answer count for those behind them as if they asked again.
 fn behind<P: Scripted>(
     connection: &mut Connection,
@@ -485,6 +556,13 @@ fn the_part_that_limits_is_named() {
     subject.held = vec![9.0];
     let (_, answer) = subject.one(connection, START, Call::new(5, 0));
     assert_eq!((answer.wait, answer.part), (Wait::Never, 2));
+    // A rule within another one is no part.
+    let locked = LockOut::new(bucket(1.0), Duration::from_secs(60));
+    let mut subject = Subject::new(locked, "one rule", connection);
+    subject.idle = true;
+    let waits = Call { patience: 5_000_000, ..Call::new(3, 0) };
+    let (_, answers) = subject.ask(connection, START, &[waits, waits]);
+    assert_eq!((answers[1].outcome, answers[1].part), (1, 0));
     // Where a rule is locked the lock limits.
     let policy = LockOut::new([bucket(2.0), bucket(1.0)], Duration::from_secs(60));
     let mut subject = Subject::new(policy, "locked", connection);

@@ -557,3 +557,21 @@ fn a_log_without_a_grant_holds_no_caller_back() {
     subject.do_change(connection, START, &[&back[..], b"E"].concat());
     assert_eq!(subject.one(connection, START, Call::new(1, 0)).1.outcome, 0);
 }
+
+/// It ended before they were charged.
+#[test]
+fn charges_of_several_rules_come_back_after_a_pause() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let rate = Rate::per_second(1.0);
+    let policy = Same((TokenBucket::new(rate, 10), LeakyBucket::meter(rate, 10)));
+    let mut subject = Subject::new(policy, "key", connection);
+    subject.idle = true;
+    subject.do_change(connection, START, &pause(1e6));
+    let now = START + 20_000_000;
+    let numbers = [3, 2].map(|n| subject.one(connection, now, Call::new(n, 0)).0);
+    for (number, n, there) in [(numbers[1], 2, 7), (numbers[0], 3, 10)] {
+        let back = refund::<Same<(TokenBucket, LeakyBucket)>>(n, n, 0, number, true);
+        assert_eq!(subject.do_change(connection, now, &[&back[..], b"Q"].concat())[1], there);
+    }
+}

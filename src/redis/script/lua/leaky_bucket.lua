@@ -40,9 +40,11 @@ end
 --@ change
 
 -- A queue is empty when it grants, so nothing comes back behind a grant: later callers wait behind the charge. Time
--- that comes back to an empty bucket is lost with the next charge.
+-- that comes back to an empty bucket is lost; for the microsecond, see SmoothBursty.
 local function refund(n, all, _, _, charge_sequence)
+  local before = level
   level = level - take_back(n, all, charge_sequence)
+  if level < -rate / 1000000 then level = math.min(before, 0) end
 end
 
 -- For these two see TokenBucket.
