@@ -447,7 +447,7 @@ fn a_refusal_behind_a_waiter() {
         subject.ask(connection, START, &[call(4, 3_000_000), call(1, 0), call(1, 0)]);
     let outcomes: Vec<_> = answers.iter().map(|answer| answer.outcome).collect();
     assert_eq!(outcomes, [1, 2, 2]);
-    assert_eq!(answers[1].wait, Wait::Known(3_000_000));
+    assert_eq!([answers[1].wait, answers[2].wait], [Wait::Known(3_000_000); 2]);
     assert_eq!(subject.bytes(connection), before);
     // It does not hold three, so the rule refuses.
     let (_, answers) =

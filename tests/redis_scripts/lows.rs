@@ -103,6 +103,13 @@ fn a_key_with_levels_is_written_whole_where_it_has_more_numbers() {
     subject.do_change(connection, START + 2 * SECOND, b"N");
     let (_, answer) = subject.one(connection, START + 3 * SECOND, Call::new(1, 10 * SECOND));
     assert_eq!(answer.wait, Wait::Known(7 * SECOND + 100_000));
+    // Behind a longer debt the levels stay.
+    subject.key = "debt".to_owned();
+    for n in [60, 40, 30] {
+        subject.one(connection, START, Call::new(n, 10 * SECOND));
+    }
+    subject.do_change(connection, START, &pause(1e6));
+    assert_eq!(subject.do_change(connection, START, b"Q")[4], 1_000_000);
     (subject.key, subject.version) = ("version".to_owned(), 1);
     for n in [60, 30] {
         take(connection, &subject, START, n);
