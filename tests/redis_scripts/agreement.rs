@@ -1,7 +1,7 @@
 //! Which policy a key holds after a request, compared with the rule in a few lines of Rust.
 
 use super::server::Server;
-use super::subject::{Call, START, Subject};
+use super::subject::{Call, START, Subject, whole};
 use crate::redis::Scripted;
 use crate::{Rate, SmoothBursty, SmoothWarmingUp};
 use redis::{Connection, Value};
@@ -87,7 +87,7 @@ fn ruled(held: Held, request: Request, now: u64) -> Result<Held, Other> {
     Err((held.rank, quiet, taken))
 }
 
-/// A key with these bytes, which are those of a limiter without a rank.
+/// The bytes of a key. A limiter without a rank writes `plain`.
 fn key(plain: &[u8], held: Held, now: u64, is_extended: bool) -> Vec<u8> {
     let mut bytes = plain.to_vec();
     if is_extended {
@@ -106,8 +106,7 @@ fn key(plain: &[u8], held: Held, now: u64, is_extended: bool) -> Vec<u8> {
 fn read(bytes: &[u8], size: usize, mark: u32) -> Held {
     let is_ours = bytes[4..8] == mark.to_le_bytes() && bytes[0] & 4 == 0;
     let Some(extension) = bytes.get(size..).filter(|extension| !extension.is_empty()) else {
-        let last = [&bytes[16..23], &[0][..]].concat().try_into().expect("eight bytes");
-        let vouched = u32::try_from(u64::from_le_bytes(last) / SECOND).unwrap_or(u32::MAX);
+        let vouched = u32::try_from(whole(&bytes[16..23]) / SECOND).unwrap_or(u32::MAX);
         return Held { is_ours, rank: (0, 0), vouched, installed: 0 };
     };
     let number =

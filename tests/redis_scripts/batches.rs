@@ -369,12 +369,9 @@ fn many_who_need_no_answer_fill_a_window() {
             (250, 51, 3),
         ] {
             redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
-            let ahead = Ahead { behind: 0, cost: 1, count, each: 0.0 };
-            let newcomer = Call { patience: 1 << 40, ..Call::new(cost, 0) };
-            let request = subject.take_behind(START, Some(ahead), &[newcomer]);
-            let (_, answers) = subject.answers(&request.query(connection).expect("an answer"));
+            let answer = subject.behind(connection, (count, 1), cost);
             let wait = Wait::Known(seconds * 1_000_000);
-            assert_eq!((answers[0].outcome, answers[0].wait), (1, wait), "{count} {cost}");
+            assert_eq!((answer.outcome, answer.wait), (1, wait), "{count} {cost}");
         }
     }
     let server = Server::start();
@@ -396,22 +393,16 @@ fn many_who_need_no_answer_fill_a_window() {
         subject.keep = KEEP;
         redis::cmd("FLUSHALL").query::<()>(connection).expect("ok");
         subject.one(connection, START, Call::new(taken, 0));
-        let ahead = Ahead { behind: 0, cost: 3, count, each: 0.0 };
-        let newcomer = Call { patience: 1 << 40, ..Call::new(cost, 0) };
-        let request = subject.take_behind(START, Some(ahead), &[newcomer]);
-        let (_, answers) = subject.answers(&request.query(connection).expect("an answer"));
-        assert_eq!(answers[0].wait, Wait::Known(seconds * 1_000_000), "{taken} {count} {cost}");
+        let answer = subject.behind(connection, (count, 3), cost);
+        assert_eq!(answer.wait, Wait::Known(seconds * 1_000_000), "{taken} {count} {cost}");
     }
     // Beside a window that has room, a bucket of a hundred: each of the two hundred takes one.
     let bucket = TokenBucket::new(Rate::per_second(100.0), 100);
     let window = FixedWindow::new(1_000, Duration::from_secs(1));
     let mut subject = Subject::new(Same((bucket, window)), "both", connection);
     subject.keep = KEEP;
-    let ahead = Ahead { behind: 0, cost: 1, count: 200, each: 0.0 };
-    let newcomer = Call { patience: 1 << 40, ..Call::new(1, 0) };
-    let request = subject.take_behind(START, Some(ahead), &[newcomer]);
-    let (_, answers) = subject.answers(&request.query(connection).expect("an answer"));
-    assert_eq!(answers[0].wait, Wait::Known(1_010_000));
+    let answer = subject.behind(connection, (200, 1), 1);
+    assert_eq!(answer.wait, Wait::Known(1_010_000));
 }
 
 /// A charge of what was spent already is no booking, and moves none.

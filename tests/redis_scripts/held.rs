@@ -3,7 +3,7 @@
 use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, nanos};
-use super::subject::{Ahead, Call, START, Subject, Wait, pause};
+use super::subject::{Call, START, Subject, Wait, pause};
 use crate::{FixedWindow, InFlight, Policy, Rate, Same, TokenBucket};
 use std::time::Duration;
 
@@ -222,11 +222,8 @@ fn many_who_need_no_answer_fill_the_places() {
     let mut subject = Subject::new(InFlight::new(100), "key", connection);
     subject.held = vec![0.0];
     for (cost, wait) in [(80, Wait::Known(0)), (81, Wait::AtLeast(0))] {
-        let ahead = Ahead { behind: 0, cost: 1, count: 20, each: 0.0 };
-        let newcomer = Call { patience: 1 << 40, ..Call::new(cost, 0) };
-        let request = subject.take_behind(START, Some(ahead), &[newcomer]);
-        let (_, answers) = subject.answers(&request.query(connection).expect("an answer"));
-        assert_eq!((answers[0].outcome, answers[0].wait), (1, wait), "{cost}");
+        let answer = subject.behind(connection, (20, 1), cost);
+        assert_eq!((answer.outcome, answer.wait), (1, wait), "{cost}");
     }
 }
 

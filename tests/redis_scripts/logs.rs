@@ -2,7 +2,7 @@
 
 use super::random::{Random, times};
 use super::server::Server;
-use super::subject::{Answer, Call, START, Subject, Wait, life, refund, settle};
+use super::subject::{Answer, Call, START, Subject, Wait, life, refund, settle, whole};
 use crate::redis::Scripted;
 use crate::{SlidingWindowCounter, SlidingWindowLog};
 use redis::Connection;
@@ -119,21 +119,17 @@ impl Log {
 
 /// The entries of a key, and the sum of their permits as it is kept.
 fn read(bytes: &[u8], head: usize) -> (Vec<Entry>, u64) {
-    let number = |at: usize, size: usize| {
-        let mut number = [0; 8];
-        number[..size].copy_from_slice(&bytes[at..at + size]);
-        u64::from_le_bytes(number)
-    };
+    let number = |at: usize, size: usize| whole(&bytes[at..at + size]);
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // whole numbers
-    let whole = |at: usize| f64::from_bits(number(at, 8)) as u64;
+    let float = |at: usize| f64::from_bits(number(at, 8)) as u64;
     // Behind the stamp, the mark, the sequence and the deadline.
-    let base = number(19, 7) - whole(26);
+    let base = number(19, 7) - float(26);
     let entries = (head..bytes.len()).step_by(16).map(|at| Entry {
-        last: base + whole(at),
+        last: base + float(at),
         permits: u32::try_from(number(at + 8, 4)).expect("four bytes"),
         number: u32::try_from(number(at + 12, 4)).expect("four bytes"),
     });
-    (entries.collect(), whole(34))
+    (entries.collect(), float(34))
 }
 
 fn logs<P: Scripted<Cost = u32> + Debug>(
@@ -243,7 +239,7 @@ fn reports_between_refunds_see_what_came_back() {
     let log = SlidingWindowLog::new(8, Duration::from_micros(WINDOW));
     let report = |cost: u32| [b"D".to_vec(), cost.to_le_bytes().to_vec()].concat();
     let mut todo = Vec::new();
-    let mut subject = Subject::new(log, "key", connection);
+    let subject = Subject::new(log, "key", connection);
     let numbers: Vec<_> = (0..4)
         .map(|index| subject.one(connection, START + 1_000 * index, Call::new(2, 0)).0)
         .collect();
@@ -262,5 +258,4 @@ fn reports_between_refunds_see_what_came_back() {
     let times: Vec<_> = numbers[1..].chunks(3).map(|report| report[2]).collect();
     // The entries end 990, 991, 992 and 993 ms from now.
     assert_eq!(times, [991_000, 991_000, 991_000, 993_000, 990_000]);
-    subject.key.clear();
 }

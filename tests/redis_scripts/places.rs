@@ -2,7 +2,7 @@
 
 use super::random::{Random, times};
 use super::server::Server;
-use super::subject::{Answer, Call, START, Subject, Wait, life};
+use super::subject::{Answer, Call, START, Subject, Wait, life, whole};
 use crate::InFlight;
 
 /// How long a turn lasts, in microseconds.
@@ -188,11 +188,7 @@ fn asked(most: u32, key: Option<&Key>, request: Request) -> (Option<Answer>, Opt
 
 /// The key as it is.
 fn read(bytes: &[u8], dies: u64) -> Key {
-    let number = |at: usize, size: usize| {
-        let mut number = [0; 8];
-        number[..size].copy_from_slice(&bytes[at..at + size]);
-        u64::from_le_bytes(number)
-    };
+    let number = |at: usize, size: usize| whole(&bytes[at..at + size]);
     let float = |at: usize| f64::from_bits(number(at, 8));
     let count = |at: usize| u32::try_from(number(at, 4)).expect("four bytes");
     let (deadline, last, age) = (number(12, 4), number(16, 7), float(23));

@@ -201,13 +201,7 @@ impl<P: Scripted> Subject<P> {
                 run.push(4);
                 runs.push(run);
             }
-            let mut run = numbers::<P>(call.cost);
-            run.extend(call.count.to_le_bytes());
-            #[allow(clippy::cast_precision_loss)] // spans that a float has room for
-            run.extend(
-                [call.limit, call.patience].map(|span| (span as f64).to_le_bytes()).concat(),
-            );
-            run.push(u8::from(call.fresh));
+            let run = run::<P>(*call, call.count, u8::from(call.fresh));
             runs.push(run);
         }
         let (first, others) = runs.split_first().expect("a call");
@@ -225,12 +219,9 @@ impl<P: Scripted> Subject<P> {
 
     /// One run of calls that differ in cost, as a process sends them.
     pub(super) fn take_run(&self, now: u64, call: Call<P::Cost>, others: &[P::Cost]) -> redis::Cmd {
-        let mut argument = [self.header(), numbers::<P>(call.cost)].concat();
-        argument.extend(u32::try_from(others.len() + 1).expect("few").to_le_bytes());
-        #[allow(clippy::cast_precision_loss)] // spans that a float has room for
-        argument
-            .extend([call.limit, call.patience].map(|span| (span as f64).to_le_bytes()).concat());
-        argument.push(u8::from(call.fresh) + 2);
+        let count = u32::try_from(others.len() + 1).expect("few");
+        let mut argument =
+            [self.header(), run::<P>(call, count, u8::from(call.fresh) + 2)].concat();
         argument.extend(others.iter().flat_map(|&cost| numbers::<P>(cost)));
         argument.extend(self.rank());
         self.command(&self.take, now, &[argument])
@@ -294,6 +285,19 @@ impl<P: Scripted> Subject<P> {
         }
     }
 
+    /// The answer to a call that does not give up, behind this number of callers who need no answer.
+    pub(super) fn behind(
+        &self,
+        connection: &mut Connection,
+        (count, each): (u32, P::Cost),
+        cost: P::Cost,
+    ) -> Answer {
+        let ahead = Ahead { behind: 0, cost: each, count, each: 0.0 };
+        let newcomer = Call { patience: 1 << 40, ..Call::new(cost, 0) };
+        let request = self.take_behind(START, Some(ahead), &[newcomer]);
+        self.answers(&request.query(connection).expect("an answer")).1[0]
+    }
+
     pub(super) fn ask(
         &self,
         connection: &mut Connection,
@@ -334,7 +338,7 @@ impl<P: Scripted> Subject<P> {
     }
 }
 
-/// The second before which a key does not expire that is needed for this long from now on, and when it does.
+/// Of a key that is needed for this long from now on: a second before which it does not expire, and when it does.
 pub(super) fn life(now: u64, needed: u64, before: (u64, u64)) -> (u64, u64) {
     if now + needed + 1_000_000 <= before.0 * 1_000_000 {
         return before;
@@ -342,6 +346,23 @@ pub(super) fn life(now: u64, needed: u64, before: (u64, u64)) -> (u64, u64) {
     // Twice as long, so that it is not set each time.
     let dies = now + ((2 * needed).div_ceil(1_000) + 2_000) * 1_000;
     (dies / 1_000_000, dies)
+}
+
+/// A whole number in a key, of up to eight bytes.
+pub(super) fn whole(bytes: &[u8]) -> u64 {
+    let mut number = [0; 8];
+    number[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(number)
+}
+
+/// A run of calls, without the costs of the others.
+fn run<P: Scripted>(call: Call<P::Cost>, count: u32, flags: u8) -> Vec<u8> {
+    let mut run = numbers::<P>(call.cost);
+    run.extend(count.to_le_bytes());
+    #[allow(clippy::cast_precision_loss)] // spans that a float has room for
+    run.extend([call.limit, call.patience].map(|span| (span as f64).to_le_bytes()).concat());
+    run.push(flags);
+    run
 }
 
 /// A cost in the encoding of the scripts.

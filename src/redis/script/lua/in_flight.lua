@@ -123,8 +123,8 @@ marks[#marks + 1] = function(patience)
   waits, wants = age + span, needs
 end
 
--- When all places are free is unpredictable; at the latest when the leases end. The key lives until those of the
--- others do: that was set when they were written.
+-- When all places are free is unpredictable; at the latest when the leases end. When the others were written, the
+-- key was set to live until their leases end.
 local function forget()
   return held > 0 and lasts or 0, held + others > 0
 end
