@@ -116,7 +116,7 @@ impl<P: Policy> Line<P> {
     /// All of this is done even if a policy or a waker panics. The panic goes on afterwards, and the result of
     /// `act` is lost then.
     pub(crate) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        once(act, |act| Self::wake(self.act(self.inner.lock(), act)))
+        once(act, |act| Self::wake(self.act(self.inner.lock(), true, act)))
     }
 
     /// As [`with_lock`](Self::with_lock), for callers that hold a lock of their own: they run what is left to
@@ -126,7 +126,7 @@ impl<P: Policy> Line<P> {
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
     ) -> (R, AfterUnlock) {
         let mut after_unlock = AfterUnlock::default();
-        let result = once(act, |act| match self.act(self.inner.lock(), act) {
+        let result = once(act, |act| match self.act(self.inner.lock(), true, act) {
             (Ok(()), left) => after_unlock = left,
             panicked => Self::wake(panicked),
         });
@@ -206,11 +206,13 @@ impl<P: Policy> Line<P> {
         self.with_lock_deferred(set).1
     }
 
-    /// Unlocks at the end. Not generic in what is done, and not inlined: it is the longest function of a limiter.
+    /// Unlocks at the end. `changes`: whether `act` may change when the next caller is granted. Not generic in what is
+    /// done, and not inlined: it is the longest function of a limiter.
     #[inline(never)]
     fn act(
         &self,
         mut inner: ShortMutexGuard<'_, Inner<P>>,
+        changes: bool,
         act: &mut dyn FnMut(&mut Inner<P>, Nanos),
     ) -> (thread::Result<()>, AfterUnlock) {
         let inner = &mut *inner;
@@ -223,9 +225,13 @@ impl<P: Policy> Line<P> {
             inner.take_over(positions, now);
         }
         if inner.owes() {
+            inner.unsettle();
             _ = inner.pay(now);
         }
         let before = catch_unwind(AssertUnwindSafe(|| inner.pump(now)));
+        if changes {
+            inner.unsettle();
+        }
         let acted = catch_unwind(AssertUnwindSafe(|| act(inner, now)));
         let after = catch_unwind(AssertUnwindSafe(|| inner.pump(now)));
         let acted = before.and(after).and(acted);
@@ -277,14 +283,15 @@ impl<P: Policy> OnAlarm for Line<P> {
     fn on_alarm(&self) {
         let mut inner = self.inner.lock();
         inner.disarm();
-        Self::wake(self.act(inner, &mut |_, _| ()));
+        Self::wake(self.act(inner, false, &mut |_, _| ()));
     }
 
     fn on_round(&self, wake: &mut Vec<Waker>) -> usize {
         let mut inner = self.inner.lock();
         inner.disarm();
         let mut waiting = 0;
-        let (acted, after_unlock) = self.act(inner, &mut |inner, _| waiting = inner.queue_len());
+        let mut count = |inner: &mut Inner<P>, _| waiting = inner.queue_len();
+        let (acted, after_unlock) = self.act(inner, false, &mut count);
         after_unlock.run_without_waking(wake);
         acted.unwrap_or_else(|panic| resume_unwind(panic));
         waiting

@@ -100,8 +100,11 @@ impl<P: Policy> Inner<P> {
             self.forget_tail();
         }
         self.charge_in_tail(now, cost, !matches!(place, Place::Last));
-        let (waiter, waker) = (Waiter { cost, arrival }, waker.cloned());
-        let id = self.waiting().join((place, tenant), waiter, now, deadline, waker);
+        let (waiter, waker) = (Waiter::new(cost, arrival), waker.cloned());
+        let waiting = self.waiting();
+        let id = waiting.join((place, tenant), waiter, now, deadline, waker);
+        // The next grant stays as it is.
+        waiting.is_settled = matches!(place, Place::Last) && waiting.queue.front() != Some(id);
         Ok(Admission::Waiting(id))
     }
 
@@ -152,7 +155,17 @@ impl<P: Policy> Inner<P> {
         if self.not_before <= now {
             waiting.resumed = None;
         }
+        if waiting.rests(now) {
+            return;
+        }
+        waiting.is_settled = false;
         self.grant_due(now);
+        self.refuse_late(now);
+        self.waiting().is_settled = true;
+    }
+
+    /// Refuses the waiters whose time is up, and grants what is due then.
+    fn refuse_late(&mut self, now: Nanos) {
         let mut over = Vec::new();
         while let Some((deadline, key)) = self.waiting().queue.first_deadline()
             && deadline <= now
@@ -168,7 +181,7 @@ impl<P: Policy> Inner<P> {
         let mut last = None;
         for key in over {
             let tenant = self.waiting().queue.tenant(key);
-            let &mut Waiter { cost, arrival } = self.waiter(key);
+            let &mut Waiter { cost, arrival, .. } = self.waiter(key);
             let joined = self.waiting().joined(key);
             let ahead = arrival.ahead_at(joined);
             // A crowd ahead of others, or of a tenant, does not need a walk for each.

@@ -203,6 +203,13 @@ impl<P: Policy> Inner<P> {
         self.waiting.as_ref().map_or(0, |waiting| waiting.queue.len_of(tenant))
     }
 
+    /// What is done may change when the next waiter is granted.
+    pub(super) fn unsettle(&mut self) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.is_settled = false;
+        }
+    }
+
     /// When the next waiter is granted, if that is known.
     pub(super) fn due(&self) -> Option<Nanos> {
         self.waiting.as_ref()?.due

@@ -4,7 +4,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::charge::Change;
-use super::outcomes::{Outcome, Outcomes};
+use super::outcomes::{Outcome, OutcomeId, Outcomes};
 use super::tail::Tail;
 use crate::error::QueueLimit;
 use crate::part::Part;
@@ -36,6 +36,8 @@ pub(super) struct Waiting<P: Policy> {
     pub(super) bounds: Bounds,
     /// When the next waiter is granted, if that is known.
     pub(super) due: Option<Nanos>,
+    /// Whether nothing that `due` depends on has changed since it was computed.
+    pub(super) is_settled: bool,
     /// Which of several rules it waits for.
     pub(super) limited_by: Option<Part>,
     /// In a pause.
@@ -85,6 +87,13 @@ pub(super) struct Owed<P: Policy> {
 pub(super) struct Waiter<P: Policy> {
     pub(super) cost: P::Cost,
     pub(super) arrival: Arrival,
+    outcome: OutcomeId,
+}
+
+impl<P: Policy> Waiter<P> {
+    pub(super) fn new(cost: P::Cost, arrival: Arrival) -> Self {
+        Self { cost, arrival, outcome: OutcomeId::default() }
+    }
 }
 
 impl<P: Policy> Arrived for Waiter<P> {
@@ -94,6 +103,8 @@ impl<P: Policy> Arrived for Waiter<P> {
 }
 
 impl<P: Policy> Waiting<P> {
+    // Not inlined, because it is made once, in any of many places.
+    #[inline(never)]
     pub(super) fn new() -> Self {
         Self {
             queue: WaitQueue::new(),
@@ -104,6 +115,7 @@ impl<P: Policy> Waiting<P> {
             queued: Default::default(),
             bounds: Bounds::NONE,
             due: None,
+            is_settled: false,
             limited_by: None,
             resumed: None,
             owed: Vec::new(),
@@ -126,7 +138,7 @@ impl<P: Policy> Waiting<P> {
         deadline: Option<Nanos>,
         waker: Option<Waker>,
     ) -> WaiterId {
-        let Waiter { cost, arrival } = waiter;
+        let (cost, arrival) = (waiter.cost, waiter.arrival);
         self.permits = self.permits.saturating_add(cost.permits());
         self.queued = cost.add_to(self.queued);
         let permits = cost.permits();
@@ -167,18 +179,20 @@ impl<P: Policy> Waiting<P> {
     }
 
     /// Sets the outcome of a caller that is out of the order, and wakes it.
+    // Not inlined, because a limiter has few callers of it that are short.
+    #[inline(never)]
     pub(super) fn finish(&mut self, id: WaiterId, outcome: Outcome<P::Receipt>) {
-        self.outcomes.set(id, outcome);
+        self.outcomes.set(&mut self.queue[id].outcome, outcome);
         self.queue.wake(id);
     }
 
     pub(super) fn is_over(&self, id: WaiterId) -> bool {
-        self.outcomes.contains(id)
+        self.queue[id].outcome.is_set()
     }
 
     /// Takes the outcome of a waiter, if there is one, and then removes its entry.
     pub(super) fn take_outcome(&mut self, id: WaiterId) -> Option<Outcome<P::Receipt>> {
-        let outcome = self.outcomes.take(id)?;
+        let outcome = self.outcomes.take(&mut self.queue[id].outcome)?;
         self.remove(id);
         Some(outcome)
     }
@@ -204,6 +218,13 @@ impl<P: Policy> Waiting<P> {
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.queue.len() == 0 && !self.queue.is_closed
+    }
+
+    /// Whether no waiter is granted or refused by now.
+    pub(super) fn rests(&self, now: Nanos) -> bool {
+        let is_before = |due: Option<Nanos>| due.is_some_and(|due| due > now);
+        self.is_settled
+            && (self.queue.len() == 0 || is_before(self.due) && is_before(self.next_event()))
     }
 
     /// When something happens next by itself.
