@@ -9,6 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -183,18 +184,18 @@ fn memory(runtime: &Runtime, waiters: u32) {
     println!("crowd memory waiters={waiters} side=sleeps heap_bytes={sleeps:.0}");
 }
 
-/// A list of numbered entries, each as large as a waiter's, and those in front of and behind each.
-struct Entries(RefCell<Vec<([u64; 4], [u32; 2])>>);
+/// A list of numbered entries behind a lock, each as large as a waiter's, and those in front of and behind each.
+struct Entries(Mutex<Vec<([u64; 4], [u32; 2])>>);
 
 impl Entries {
     /// They are in the order of their numbers, and the first joins the last.
     fn new(len: u32) -> Self {
         let entry = |at: u32| ([0; 4], [at.checked_sub(1).unwrap_or(len - 1), (at + 1) % len]);
-        Self(RefCell::new((0..len).map(entry).collect()))
+        Self(Mutex::new((0..len).map(entry).collect()))
     }
 
     fn unlink(&self, at: u32) {
-        let mut entries = self.0.borrow_mut();
+        let mut entries = self.0.lock().expect("no panic");
         let [previous, next] = entries[at as usize].1;
         entries[previous as usize].1[1] = next;
         entries[next as usize].1[0] = previous;

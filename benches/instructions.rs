@@ -137,7 +137,7 @@ const PATHS: &[Row] = &[
             limiter.try_acquire(&(calls.replace(calls.get() + 1) % 1_000), 1).is_err()
         })
     }),
-    ("at a key, acquire, ready, bucket", 539, || {
+    ("at a key, acquire, ready, bucket", 339, || {
         with((keyed_bucket(), Cell::new(0)), |(limiter, calls)| {
             is_granted(limiter.acquire(&(calls.replace(calls.get() + 1) % 1_000), 1))
         })
@@ -149,23 +149,23 @@ const PATHS: &[Row] = &[
     ("dyn, try_acquire, ready, bursty", 688, || {
         with(without_type(RateLimiter::new(bursty())), |l| is_granted(l.try_acquire(1)))
     }),
-    ("dyn, at a key, acquire, ready, bucket", 2545, || {
+    ("dyn, at a key, acquire, ready, bucket", 1118, || {
         let limiter = keyed_bucket();
         let handles: Vec<_> = (0..1_000).map(|key| without_type(limiter.at(key))).collect();
         with((handles, Cell::new(0)), |(handles, calls)| {
             is_granted(handles[calls.replace(calls.get() + 1) % 1_000].acquire(1))
         })
     }),
-    ("waits alone, leaves, bursty", 3504, || {
+    ("waits alone, leaves, bursty", 3206, || {
         with(queue_of(0), |queue| is_waiting(queue.limiter.acquire(1)))
     }),
-    ("waits behind eight, leaves, bursty", 2029, || {
+    ("waits behind eight, leaves, bursty", 1571, || {
         with(queue_of(8), |queue| is_waiting(queue.limiter.acquire(1)))
     }),
-    ("reserve behind eight, leaves, bursty", 2045, || {
+    ("reserve behind eight, leaves, bursty", 1587, || {
         with(queue_of(8), |queue| queue.limiter.reserve(1).is_ok())
     }),
-    ("waits alone, granted, bursty", 3883, || {
+    ("waits alone, granted, bursty", 3863, || {
         with(queue_of(0), |queue| {
             let mut caller = pin!(queue.limiter.acquire(1));
             let waited = is_waiting(caller.as_mut());
@@ -174,7 +174,7 @@ const PATHS: &[Row] = &[
         })
     }),
     // The first of the queue is granted, and joins it again.
-    ("waits among eight, granted, bursty", 4264, || {
+    ("waits among eight, granted, bursty", 3626, || {
         with(queue_of(8), |queue| {
             let mut callers = queue.callers.borrow_mut();
             let Some(mut caller) = callers.pop_front() else { return false };

@@ -23,13 +23,14 @@ type Opened<'a, P> = (GrantId, &'a OpenGrant, <P as Policy>::Receipt);
 impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 'static>
     Table<K, P, S>
 {
-    /// Decides a call that does not wait, if a word decides it: most calls. `None`: [`arrive`](Self::arrive) has to.
+    /// Decides a call that need not wait, if a word decides it: most calls. `None`: [`arrive`](Self::arrive) has to.
     // As `Line::decide`.
     #[inline(always)]
     pub(super) fn attempt<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
         cost: P::Cost,
+        max_wait: Option<Duration>,
     ) -> Option<Result<Opened<'_, P>, Error>> {
         P::HOOKS.packed.as_ref()?;
         let hash = self.hash_of(key);
@@ -46,6 +47,9 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
                 Some(Ok((id, open, receipt)))
             }
             Attempt::NotBefore(due) => {
+                let is_too_late = |wait: Duration| wait.is_zero() || due > now.saturating_add(wait);
+                max_wait.filter(|&wait| is_too_late(wait))?;
+                shard.stats.refused += 1;
                 Some(Err(Error::Denied { retry_after: Some(due.since(now)), part: None }))
             }
             Attempt::Undecided => None,

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::limiter::Ask;
 use crate::line::Charge;
 use crate::policy::Policy;
-use crate::rate_limiter::{Grant, GrantOwner, KeyGuard, RateLimiter};
+use crate::rate_limiter::{Grant, GrantId, GrantOwner, KeyGuard, OpenGrant, RateLimiter};
 
 /// The outcome of a call at a key.
 pub(crate) enum GrantOrWait<'a, P: Policy> {
@@ -42,13 +42,8 @@ where
         key: &Q,
         cost: P::Cost,
     ) -> Result<Grant<'_, P>, Error> {
-        match self.attempt(key, cost) {
-            Some(Ok((id, open, receipt))) => {
-                let guard = KeyGuard::new(self, open, id);
-                let charge = Charge { waited: 0, receipt: Some(receipt), limited_by: None };
-                Ok(Grant::new(GrantOwner::key(guard), cost, charge))
-            }
-            Some(Err(error)) => Err(error),
+        match self.attempt(key, cost, Some(Duration::ZERO)) {
+            Some(opened) => opened.map(|opened| self.granted(cost, opened)),
             None => self.try_at_slowly(key, cost),
         }
     }
@@ -59,13 +54,29 @@ where
         key: &Q,
         cost: P::Cost,
     ) -> Result<Grant<'_, P>, Error> {
-        match self.grant_or_wait(key, &Ask::new(cost, Some(Duration::ZERO)))? {
+        match self.grant_or_wait_slowly(key, &Ask::new(cost, Some(Duration::ZERO)))? {
             GrantOrWait::Granted(grant) => Ok(grant),
             GrantOrWait::Waiting(limiter) => limiter.take_now(cost),
         }
     }
 
+    /// Grants or refuses, or sends the caller to the queue of the key.
+    #[inline]
     pub(super) fn grant_or_wait<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        ask: &Ask<P::Cost>,
+    ) -> Result<GrantOrWait<'_, P>, Error> {
+        match self.attempt(key, ask.cost, ask.max_wait) {
+            Some(opened) => {
+                opened.map(|opened| GrantOrWait::Granted(self.granted(ask.cost, opened)))
+            }
+            None => self.grant_or_wait_slowly(key, ask),
+        }
+    }
+
+    #[inline(never)]
+    fn grant_or_wait_slowly<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
         ask: &Ask<P::Cost>,
@@ -73,5 +84,16 @@ where
         let (outcome, is_time_to_sweep) = self.arrive(key, ask.cost, ask.max_wait);
         self.sweep_in_turn(is_time_to_sweep);
         outcome
+    }
+
+    #[inline(always)]
+    fn granted<'a>(
+        &'a self,
+        cost: P::Cost,
+        (id, open, receipt): (GrantId, &'a OpenGrant, P::Receipt),
+    ) -> Grant<'a, P> {
+        let guard = KeyGuard::new(self, open, id);
+        let charge = Charge { waited: 0, receipt: Some(receipt), limited_by: None };
+        Grant::new(GrantOwner::key(guard), cost, charge)
     }
 }

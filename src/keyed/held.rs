@@ -85,9 +85,12 @@ where
     }
 
     fn close(&self, id: GrantId) {
-        let mut shard = self.part(id.shard(SHARDS)).lock();
-        let now = shard.let_go(id, &self.clock);
-        drop(shard);
+        let part = self.part(id.shard(SHARDS));
+        // The lock would record it first.
+        if part.close(id) {
+            return;
+        }
+        let now = part.lock().let_go(id, &self.clock);
         if let Some(now) = now {
             self.look_again_after(now);
         }

@@ -224,8 +224,8 @@ impl<K, P: Policy> Shard<K, P> {
         }
     }
 
-    /// Decides a call that does not wait by the word of its key, if there is one and it is enough. With a grant goes the
-    /// place of its key.
+    /// Decides a call by the word of its key, if there is one and it is enough. With a grant goes the place of its key;
+    /// a refusal is not counted.
     #[inline(always)]
     pub(super) fn attempt(
         &mut self,
@@ -250,10 +250,7 @@ impl<K, P: Policy> Shard<K, P> {
                 self.stats.granted += 1;
                 Attempt::Granted((place, receipt))
             }
-            Attempt::NotBefore(due) => {
-                self.stats.refused += 1;
-                Attempt::NotBefore(due)
-            }
+            Attempt::NotBefore(due) => Attempt::NotBefore(due),
             Attempt::Undecided => Attempt::Undecided,
         }
     }

@@ -74,6 +74,11 @@ impl<K, P: Policy> Part<K, P> {
         self.open.open(id);
         (id, &self.open)
     }
+
+    /// As [`OpenGrant::close`].
+    pub(super) fn close(&self, id: GrantId) -> bool {
+        self.open.close(id)
+    }
 }
 
 impl<K, P: Policy, S> Table<K, P, S> {

@@ -15,7 +15,16 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
+    // Most waiters have none, and this is asked of each.
+    #[inline]
     pub(super) fn set(&mut self, id: WaiterId, deadline: Option<Nanos>) {
+        if deadline.is_some() || !self.by_waiter.is_empty() {
+            self.replace(id, deadline);
+        }
+    }
+
+    #[inline(never)]
+    fn replace(&mut self, id: WaiterId, deadline: Option<Nanos>) {
         if let Some(old) = self.by_waiter.set(id, deadline) {
             self.in_order.remove(id.at(old.get()));
         }

@@ -25,6 +25,10 @@ impl WaiterTimes {
         old
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn get(&self, id: WaiterId) -> Option<Nanos> {
         self.0.get(&id).copied()
     }

@@ -52,9 +52,10 @@ fn cases() -> Vec<(&'static str, Call)> {
     let (leaky_bucket, semaphore) = (leaky_bucket_full(), Semaphore::new(64));
     let (ratelimit, ratelimit_refused) = (ratelimit_full(), ratelimit_exhausted());
     let (clock, word) = (quanta::Clock::new(), AtomicU64::new(0));
+    let origin = clock.raw();
     // As in `decide`, until it is this thread's turn.
     let floor = move || {
-        let now = clock.raw();
+        let now = clock.delta_as_nanos(origin, clock.raw());
         let mut old = word.load(Ordering::Acquire);
         while let Err(other) =
             word.compare_exchange_weak(old, old.max(now) + 1, Ordering::AcqRel, Ordering::Acquire)
