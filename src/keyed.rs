@@ -7,6 +7,7 @@ pub(crate) mod acquire;
 mod admin;
 mod arena;
 pub(crate) mod at_key;
+mod attempt;
 pub(crate) mod builder;
 mod decide;
 mod enter;

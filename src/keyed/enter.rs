@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ToKey;
+use super::attempt::Undecided;
 use super::decide::Decision;
 use super::entry::Entry;
 use super::grant_or_wait::GrantOrWait;
@@ -14,64 +15,24 @@ use super::table::Table;
 use crate::error::Error;
 use crate::line::Line;
 use crate::policy::Policy;
-use crate::policy::packed::Attempt;
-use crate::rate_limiter::{Grant, GrantId, GrantOwner, KeyGuard, OpenGrant, RateLimiter};
-
-/// A grant that was opened, with the word that says so.
-type Opened<'a, P> = (GrantId, &'a OpenGrant, <P as Policy>::Receipt);
+use crate::rate_limiter::{Grant, GrantOwner, KeyGuard, RateLimiter};
 
 impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 'static>
     Table<K, P, S>
 {
-    /// Decides a call that need not wait, if a word decides it: most calls. `None`: [`arrive`](Self::arrive) has to.
-    // As `Line::decide`.
-    #[inline(always)]
-    pub(super) fn attempt<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> Option<Result<Opened<'_, P>, Error>> {
-        P::HOOKS.packed.as_ref()?;
-        let hash = self.hash_of(key);
-        let number = Self::shard_of(hash);
-        let part = self.part(number);
-        let mut shard = part.lock();
-        let now = shard.now(&self.clock);
-        if !shard.count_call(self.sweeps.calls()) {
-            return None;
-        }
-        match shard.attempt(hash, |entry| key.is_key(&entry.key), now, cost) {
-            Attempt::Granted((place, receipt)) => {
-                let (id, open) = part.open(number, shard.grant(hash, place));
-                Some(Ok((id, open, receipt)))
-            }
-            Attempt::NotBefore(due) => {
-                let is_too_late = |wait: Duration| wait.is_zero() || due > now.saturating_add(wait);
-                max_wait.filter(|&wait| is_too_late(wait))?;
-                shard.stats.refused += 1;
-                Some(Err(Error::Denied { retry_after: Some(due.since(now)), part: None }))
-            }
-            Attempt::Undecided => None,
-        }
-    }
-
     /// Grants `cost` at a key if it is ready, refuses it, or sends the caller to the key's line. Also returns
     /// whether it is time for [`sweep_in_turn`](Self::sweep_in_turn). The caller runs the sweep later: it may
     /// panic at another key, and such a panic must not lose the grant made here.
     pub(super) fn arrive<Q: ToKey<K> + ?Sized>(
         &self,
+        Undecided { mut shard, hash, now, is_time_to_sweep: sweep }: Undecided<'_, K, P>,
         key: &Q,
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> (Result<GrantOrWait<'_, P>, Error>, bool) {
-        let hash = self.hash_of(key);
-        let mut shard = self.part(Self::shard_of(hash)).lock();
-        let now = shard.now(&self.clock);
-        let sweep = match shard.is_time_to_sweep(self.sweeps.calls()) {
-            Ok(sweep) => sweep,
-            Err(closed) => return (Err(closed), false),
-        };
+        if sweep && let Err(closed) = shard.begin_sweep() {
+            return (Err(closed), false);
+        }
         let Some(place) = shard.entries.find(hash, |entry| key.is_key(&entry.key)) else {
             drop(shard);
             return (self.arrive_new(key, hash, cost, max_wait), sweep);
@@ -174,7 +135,10 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
         loop {
             let mut shard = part.lock();
             let now = shard.now(&self.clock);
-            let sweep = !closes && shard.is_time_to_sweep(self.sweeps.calls())?;
+            let sweep = !closes && !shard.count_call(self.sweeps.calls());
+            if sweep {
+                shard.begin_sweep()?;
+            }
             let mut place = shard.entries.find(hash, |entry| key.is_key(&entry.key));
             let is_new = place.is_none();
             if is_new {

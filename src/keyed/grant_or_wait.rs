@@ -3,13 +3,14 @@
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
+use super::attempt::{Opened, Undecided};
 use super::table::Table;
 use super::to_key::ToKey;
 use crate::error::Error;
 use crate::limiter::Ask;
 use crate::line::Charge;
 use crate::policy::Policy;
-use crate::rate_limiter::{Grant, GrantId, GrantOwner, KeyGuard, OpenGrant, RateLimiter};
+use crate::rate_limiter::{Grant, GrantOwner, KeyGuard, RateLimiter};
 
 /// The outcome of a call at a key.
 pub(crate) enum GrantOrWait<'a, P: Policy> {
@@ -43,18 +44,20 @@ where
         cost: P::Cost,
     ) -> Result<Grant<'_, P>, Error> {
         match self.attempt(key, cost, Some(Duration::ZERO)) {
-            Some(opened) => opened.map(|opened| self.granted(cost, opened)),
-            None => self.try_at_slowly(key, cost),
+            Ok(opened) => opened.map(|opened| self.granted(cost, opened)),
+            Err(undecided) => self.try_at_slowly(undecided, key, cost),
         }
     }
 
     #[inline(never)]
     fn try_at_slowly<Q: ToKey<K> + ?Sized>(
         &self,
+        undecided: Undecided<'_, K, P>,
         key: &Q,
         cost: P::Cost,
     ) -> Result<Grant<'_, P>, Error> {
-        match self.grant_or_wait_slowly(key, &Ask::new(cost, Some(Duration::ZERO)))? {
+        let ask = Ask::new(cost, Some(Duration::ZERO));
+        match self.grant_or_wait_slowly(undecided, key, &ask)? {
             GrantOrWait::Granted(grant) => Ok(grant),
             GrantOrWait::Waiting(limiter) => limiter.take_now(cost),
         }
@@ -68,30 +71,25 @@ where
         ask: &Ask<P::Cost>,
     ) -> Result<GrantOrWait<'_, P>, Error> {
         match self.attempt(key, ask.cost, ask.max_wait) {
-            Some(opened) => {
-                opened.map(|opened| GrantOrWait::Granted(self.granted(ask.cost, opened)))
-            }
-            None => self.grant_or_wait_slowly(key, ask),
+            Ok(opened) => opened.map(|opened| GrantOrWait::Granted(self.granted(ask.cost, opened))),
+            Err(undecided) => self.grant_or_wait_slowly(undecided, key, ask),
         }
     }
 
     #[inline(never)]
     fn grant_or_wait_slowly<Q: ToKey<K> + ?Sized>(
         &self,
+        undecided: Undecided<'_, K, P>,
         key: &Q,
         ask: &Ask<P::Cost>,
     ) -> Result<GrantOrWait<'_, P>, Error> {
-        let (outcome, is_time_to_sweep) = self.arrive(key, ask.cost, ask.max_wait);
+        let (outcome, is_time_to_sweep) = self.arrive(undecided, key, ask.cost, ask.max_wait);
         self.sweep_in_turn(is_time_to_sweep);
         outcome
     }
 
     #[inline(always)]
-    fn granted<'a>(
-        &'a self,
-        cost: P::Cost,
-        (id, open, receipt): (GrantId, &'a OpenGrant, P::Receipt),
-    ) -> Grant<'a, P> {
+    fn granted<'a>(&'a self, cost: P::Cost, (id, open, receipt): Opened<'a, P>) -> Grant<'a, P> {
         let guard = KeyGuard::new(self, open, id);
         let charge = Charge { waited: 0, receipt: Some(receipt), limited_by: None };
         Grant::new(GrantOwner::key(guard), cost, charge)

@@ -110,15 +110,11 @@ impl<K, P: Policy> Shard<K, P> {
         more
     }
 
-    /// Counts this call, and returns whether `calls` calls have arrived since the last sweep.
-    #[inline]
-    pub(super) fn is_time_to_sweep(&mut self, calls: usize) -> Result<bool, Error> {
-        let is_time = !self.count_call(calls);
-        if is_time {
-            self.check_open()?;
-            self.calls = 0;
-        }
-        Ok(is_time)
+    /// It is time to sweep, or the table is closed.
+    pub(super) fn begin_sweep(&mut self) -> Result<(), Error> {
+        self.check_open()?;
+        self.calls = 0;
+        Ok(())
     }
 
     /// Lets no caller in any more. Returns the lines, which are to be closed as well.

@@ -103,8 +103,8 @@ impl<P: Policy> Inner<P> {
         let (waiter, waker) = (Waiter::new(cost, arrival), waker.cloned());
         let waiting = self.waiting();
         let id = waiting.join((place, tenant), waiter, now, deadline, waker);
-        // The next grant stays as it is.
-        waiting.is_settled = matches!(place, Place::Last) && waiting.queue.front() != Some(id);
+        // The next grant stays as it is, unless it is this one's.
+        waiting.is_settled = waiting.queue.front() != Some(id);
         Ok(Admission::Waiting(id))
     }
 

@@ -26,8 +26,9 @@ const SCATTERED: Why = Why {
     section: CROWD,
 };
 const NEIGHBOURS: Why = Why {
-    reason: "Each that leaves brings its future, its entry of the queue and its neighbours' entries into the cache, as a \
-             bare list does (the row below it), and takes the lock, counts, and gives its entry back.",
+    reason: "Each that leaves brings its future, its entry of the queue and a neighbour's entry into the cache, one after \
+             the other. A sleep's entry is in its future. A bare list of entries behind a lock (the row below it) does \
+             nothing else, so that the processor works on several at once.",
     section: LEAVING,
 };
 const SAME_TABLE: Why = Why {
@@ -67,8 +68,9 @@ const ONE_WORD: Why = Why {
     section: "Why is the lock the top bit of the word?",
 };
 const HANDS_OUT: Why = Why {
-    reason: "A reply goes from the thread of the connection to a worker of the runtime, and the next request back. The \
-             workers meet at the lock of the key, which takes a quarter of their time.",
+    reason: "A permit takes 5,100 instructions, and one that is shared by hand 1,140 (the row below it): the place of a \
+             caller in the order, its deadline, its outcome, and what comes back if it leaves. The workers meet at the \
+             lock of the key, which takes a quarter of their time.",
     section: SHARED,
 };
 const SCRIPT: Why = Why {
@@ -145,7 +147,7 @@ fn crowd(results: &Results) -> Vec<Row> {
         )
         .because(NEIGHBOURS),
         Row::stated(
-            "a million entries leave a list by their numbers: time over the sleeps'",
+            "a million entries leave a bare list behind a lock: time over the sleeps'",
             ratio(leaving(million, "side=entries"), leaving(million, "side=sleeps")),
         ),
         Row::at_most(
