@@ -54,19 +54,8 @@ const PATHS: &[Row] = &[
         on(Gcra::new(u32::MAX - 1, 1_000_000_000, SECOND), |l| l.try_acquire(1).is_ok())
     }),
     // More than a 64th of the bucket has to be recorded. Each call has a bucket of its own, as few fit in one.
-    ("try_acquire, small bucket", 302, || {
-        let small = |_| {
-            let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(0.01), 10));
-            // Levels are recorded from the second call on.
-            (0..2).for_each(|_| _ = limiter.try_acquire(2).expect("a full bucket"));
-            limiter
-        };
-        let limiters: Vec<_> = (0..2 * CALLS * BATCHES as u64).map(small).collect();
-        with((limiters, Cell::new(0)), |(limiters, calls)| {
-            let limiter = limiters.get(calls.replace(calls.get() + 1));
-            limiter.is_some_and(|limiter| limiter.try_acquire(2).is_ok())
-        })
-    }),
+    ("try_acquire, small bucket", 302, || small_buckets(2)),
+    ("try_acquire, one permit of a small bucket", 95, || small_buckets(1)),
     ("try_acquire_up_to, token bucket", 83, || on(bucket(), |l| l.try_acquire_up_to(1).is_ok())),
     // By the thread that counts: it has them in hand.
     ("cached, token bucket", 27, || {
@@ -272,6 +261,21 @@ fn window() -> FixedWindow {
 }
 
 /// A thousand keys, for calls in turn: none is ever idle.
+/// A call for some of ten permits, at another bucket each time.
+fn small_buckets(permits: u32) -> Call {
+    let small = |_| {
+        let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(0.01), 10));
+        // Levels are recorded from the second call on.
+        (0..2).for_each(|_| _ = limiter.try_acquire(permits).expect("a full bucket"));
+        limiter
+    };
+    let limiters: Vec<_> = (0..2 * CALLS * BATCHES as u64).map(small).collect();
+    with((limiters, Cell::new(0)), move |(limiters, calls)| {
+        let limiter = limiters.get(calls.replace(calls.get() + 1));
+        limiter.is_some_and(|limiter| limiter.try_acquire(permits).is_ok())
+    })
+}
+
 fn keyed_bucket() -> KeyedRateLimiter<u64, TokenBucket> {
     let limiter = KeyedRateLimiter::new(TokenBucket::new(Rate::every(MINUTE), u32::MAX));
     (0..1_000).for_each(|key| drop(limiter.try_acquire(&key, 1)));

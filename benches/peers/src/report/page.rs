@@ -130,8 +130,8 @@ pub fn page(results: &Results) -> String {
 
 const INTRODUCTION: &str = "# Benchmarks
 
-`./benches/run` measures all of this in ten minutes and writes this page. Compare figures of one run only: most of
-them are ratios of cases that took turns, so that what else the machine did met all of them alike, and each is the
+`./benches/run` measures all of this in a quarter of an hour and writes this page. Compare figures of one run only: most
+of them are ratios of cases that took turns, so that what else the machine did met all of them alike, and each is the
 median of several rounds. The versions of the other crates are in the list below; `benches/peers` has the code that calls
 them, each as its own documentation does.
 

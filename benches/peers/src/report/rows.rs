@@ -4,6 +4,7 @@ use super::results::Results;
 use super::row::{Row, Why};
 
 const CROWD: &str = "What does a crowd of waiters cost, and why are its rounds further apart?";
+const WEIGHT: &str = "What does it cost to depend on this crate?";
 const LEAVING: &str = "Why does leaving take no turn?";
 const TABLE: &str = "Why do shards differ in size?";
 const CLEAN_UP: &str = "Why does an alarm drop idle keys?";
@@ -12,7 +13,7 @@ const TIMEOUT: &str = "How does a call know at once that its timeout is not enou
 
 const HAND_OVER: Why = Why {
     reason: "A grant goes from the clock's thread to a worker of the runtime, and both have to wake up for it; a sleep \
-             ends in the worker.",
+             ends in the worker. The tasks that a bare thread wakes are the least of that kind.",
     section: CROWD,
 };
 const LATE: Why = Why {
@@ -79,6 +80,24 @@ const SCRIPT: Why = Why {
     section: "Why does the script differ for one call and for many?",
 };
 
+const RECORDED: Why = Why {
+    reason: "A call that takes much of a bucket, or comes long after another, records what it finds: a later correction of an \
+             earlier grant may return no more. That is a lock beside the exchange, and the record. To count the grants that \
+             can still be corrected would cost each grant two writes that all threads contend for.",
+    section: "Why does a refund not always return everything?",
+};
+const COMPILED: Why = Why {
+    reason: "More than half of it is this crate. What it can read from a text or a file is compiled whether a program uses \
+             it or not, because a program that reads its limits should not have to ask for that. A sixth is tokio, for \
+             its clock, which an async program compiles anyway.",
+    section: WEIGHT,
+};
+const LINKED: Why = Why {
+    reason: "The program has a queue, a thread that ends waits, their drops, and tables for unwinding. A waiter of \
+             governor's sleeps by itself and asks again.",
+    section: WEIGHT,
+};
+
 fn ratio(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     Some(one? / other?)
 }
@@ -91,6 +110,7 @@ pub fn rows(results: &Results) -> Vec<Row> {
     rows.extend(log(results));
     rows.extend(fair(results));
     rows.extend(redis(results));
+    rows.extend(weight(results));
     rows
 }
 
@@ -130,6 +150,10 @@ fn crowd(results: &Results) -> Vec<Row> {
             late(many, "sleeps/1000000"),
         )
         .because(LATE),
+        Row::stated(
+            "1,000,000 tasks that a bare thread wakes: late p99 over the sleeps'",
+            late("woken/1000000", "sleeps/1000000"),
+        ),
         Row::at_most(
             "10,000 limiters with ten waiters each: CPU over the sleeps'",
             1.0,
@@ -429,5 +453,39 @@ fn redis(results: &Results) -> Vec<Row> {
         Row::stated("the same, by hand: a request for all that wait", callers("by_hand")),
         Row::at_most("Redis, a refusal: time of the server, x floor B", 1.1, refused)
             .because(SCRIPT),
+    ]
+}
+
+/// What it costs to depend on the crate, and instructions that no other part measures.
+fn weight(results: &Results) -> Vec<Row> {
+    let of = |limiter, figure| results.get("weight", limiter, figure);
+    let kilobytes = |limiter| of(limiter, "bytes_added").map(|bytes| bytes / 1e3);
+    vec![
+        Row::at_most(
+            "a recorded call at a small bucket: instructions, x floor",
+            2.0,
+            results.get("instructions", "try_acquire, small bucket", "x_floor"),
+        )
+        .because(RECORDED),
+        Row::at_most("crates, default features", 20.0, of("tollgate", "crates")),
+        Row::at_most(
+            "cold release build: over governor's",
+            1.0,
+            ratio(of("tollgate", "wall_s"), of("governor", "wall_s")),
+        )
+        .because(COMPILED),
+        Row::at_most(
+            "added to a binary by README's first program, KB",
+            150.0,
+            kilobytes("tollgate"),
+        )
+        .because(LINKED),
+        Row::stated("the same of governor, KB", kilobytes("governor")),
+        Row::stated("the same of leaky-bucket, KB", kilobytes("leaky_bucket")),
+        Row::at_most(
+            "check of the crate after a change in src/policy, s",
+            2.0,
+            results.get("weight", "check after a change in src/policy", "wall_s"),
+        ),
     ]
 }
