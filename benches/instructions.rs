@@ -260,7 +260,6 @@ fn window() -> FixedWindow {
     FixedWindow::new(u32::MAX, SECOND)
 }
 
-/// A thousand keys, for calls in turn: none is ever idle.
 /// A call for some of ten permits, at another bucket each time.
 fn small_buckets(permits: u32) -> Call {
     let small = |_| {
@@ -276,6 +275,7 @@ fn small_buckets(permits: u32) -> Call {
     })
 }
 
+/// A thousand keys, for calls in turn: none is ever idle.
 fn keyed_bucket() -> KeyedRateLimiter<u64, TokenBucket> {
     let limiter = KeyedRateLimiter::new(TokenBucket::new(Rate::every(MINUTE), u32::MAX));
     (0..1_000).for_each(|key| drop(limiter.try_acquire(&key, 1)));

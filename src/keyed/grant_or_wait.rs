@@ -88,6 +88,7 @@ where
         outcome
     }
 
+    /// The grant of a call that the word has decided.
     #[inline(always)]
     fn granted<'a>(&'a self, cost: P::Cost, (id, open, receipt): Opened<'a, P>) -> Grant<'a, P> {
         let guard = KeyGuard::new(self, open, id);

@@ -110,7 +110,7 @@ impl<K, P: Policy> Shard<K, P> {
         more
     }
 
-    /// It is time to sweep, or the table is closed.
+    /// Begins a sweep. An error if the table is closed, where it is always time for one.
     pub(super) fn begin_sweep(&mut self) -> Result<(), Error> {
         self.check_open()?;
         self.calls = 0;

@@ -103,7 +103,7 @@ impl<P: Policy> Arrived for Waiter<P> {
 }
 
 impl<P: Policy> Waiting<P> {
-    // Not inlined, because it is made once, in any of many places.
+    // Not inlined, because any of many places may be the first to need it.
     #[inline(never)]
     pub(super) fn new() -> Self {
         Self {
@@ -179,7 +179,7 @@ impl<P: Policy> Waiting<P> {
     }
 
     /// Sets the outcome of a caller that is out of the order, and wakes it.
-    // Not inlined, because a limiter has few callers of it that are short.
+    // Not inlined, because several places need it, and none of them is short.
     #[inline(never)]
     pub(super) fn finish(&mut self, id: WaiterId, outcome: Outcome<P::Receipt>) {
         self.outcomes.set(&mut self.queue[id].outcome, outcome);
@@ -220,11 +220,10 @@ impl<P: Policy> Waiting<P> {
         self.queue.len() == 0 && !self.queue.is_closed
     }
 
-    /// Whether no waiter is granted or refused by now.
+    /// Whether no waiter is granted or refused by now. If it is unknown when the next one is, each use of the line looks.
     pub(super) fn rests(&self, now: Nanos) -> bool {
-        let is_before = |due: Option<Nanos>| due.is_some_and(|due| due > now);
-        self.is_settled
-            && (self.queue.len() == 0 || is_before(self.due) && is_before(self.next_event()))
+        let is_later = || self.next_event().is_some_and(|at| at > now);
+        self.is_settled && (self.queue.len() == 0 || self.due.is_some() && is_later())
     }
 
     /// When something happens next by itself.
