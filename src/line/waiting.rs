@@ -222,8 +222,11 @@ impl<P: Policy> Waiting<P> {
 
     /// Whether no waiter is granted or refused by now. If it is unknown when the next one is, each use of the line looks.
     pub(super) fn rests(&self, now: Nanos) -> bool {
-        let is_later = || self.next_event().is_some_and(|at| at > now);
-        self.is_settled && (self.queue.len() == 0 || self.due.is_some() && is_later())
+        let is_early = || {
+            self.due.is_some_and(|due| due > now)
+                && self.queue.first_deadline().is_none_or(|(deadline, _)| deadline > now)
+        };
+        self.is_settled && (self.queue.len() == 0 || is_early())
     }
 
     /// When something happens next by itself.
