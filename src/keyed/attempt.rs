@@ -7,9 +7,10 @@ use super::ToKey;
 use super::shard::Shard;
 use super::table::Table;
 use crate::error::Error;
+use crate::line::Charge;
 use crate::policy::Policy;
 use crate::policy::packed::Attempt;
-use crate::rate_limiter::{GrantId, OpenGrant};
+use crate::rate_limiter::{Grant, GrantId, GrantOwner, KeyGuard, OpenGrant};
 use crate::sync::SpinMutexGuard;
 use crate::units::Nanos;
 
@@ -49,6 +50,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
             |due| max_wait.is_some_and(|wait| wait.is_zero() || due > now.saturating_add(wait));
         match shard.attempt(hash, |entry| key.is_key(&entry.key), now, cost) {
             Attempt::Granted((place, receipt)) => {
+                shard.stats.granted += 1;
                 let (id, open) = part.open(number, shard.grant(hash, place));
                 Ok(Ok((id, open, receipt)))
             }
@@ -60,5 +62,16 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
                 Err(Undecided { shard, hash, now, is_time_to_sweep: false })
             }
         }
+    }
+
+    /// A grant that was opened.
+    #[inline(always)]
+    pub(super) fn granted<'a>(
+        &'a self,
+        (id, open): (GrantId, &'a OpenGrant),
+        cost: P::Cost,
+        charge: Charge<P::Receipt>,
+    ) -> Grant<'a, P> {
+        Grant::new(GrantOwner::key(KeyGuard::new(self, open, id)), cost, charge)
     }
 }

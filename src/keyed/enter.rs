@@ -15,7 +15,7 @@ use super::table::Table;
 use crate::error::Error;
 use crate::line::Line;
 use crate::policy::Policy;
-use crate::rate_limiter::{Grant, GrantOwner, KeyGuard, RateLimiter};
+use crate::rate_limiter::RateLimiter;
 
 impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 'static>
     Table<K, P, S>
@@ -53,9 +53,8 @@ impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 's
                 shard.stats.granted += u64::from(charge.receipt.is_some());
                 let number = Self::shard_of(hash);
                 let part = self.part(number);
-                let (id, open) = part.open(number, shard.grant(hash, place));
-                let guard = KeyGuard::new(self, open, id);
-                Ok(GrantOrWait::Granted(Grant::new(GrantOwner::key(guard), cost, charge)))
+                let opened = part.open(number, shard.grant(hash, place));
+                Ok(GrantOrWait::Granted(self.granted(opened, cost, charge)))
             }
             Ok(Decision::NeedsLine) => {
                 let line = shard.line(place, &self.clock, &self.observer);

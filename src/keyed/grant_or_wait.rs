@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::limiter::Ask;
 use crate::line::Charge;
 use crate::policy::Policy;
-use crate::rate_limiter::{Grant, GrantOwner, KeyGuard, RateLimiter};
+use crate::rate_limiter::{Grant, RateLimiter};
 
 /// The outcome of a call at a key.
 pub(crate) enum GrantOrWait<'a, P: Policy> {
@@ -44,7 +44,7 @@ where
         cost: P::Cost,
     ) -> Result<Grant<'_, P>, Error> {
         match self.attempt(key, cost, Some(Duration::ZERO)) {
-            Ok(opened) => opened.map(|opened| self.granted(cost, opened)),
+            Ok(opened) => opened.map(|opened| self.granted_by_word(cost, opened)),
             Err(undecided) => self.try_at_slowly(undecided, key, cost),
         }
     }
@@ -71,7 +71,9 @@ where
         ask: &Ask<P::Cost>,
     ) -> Result<GrantOrWait<'_, P>, Error> {
         match self.attempt(key, ask.cost, ask.max_wait) {
-            Ok(opened) => opened.map(|opened| GrantOrWait::Granted(self.granted(ask.cost, opened))),
+            Ok(opened) => {
+                opened.map(|opened| GrantOrWait::Granted(self.granted_by_word(ask.cost, opened)))
+            }
             Err(undecided) => self.grant_or_wait_slowly(undecided, key, ask),
         }
     }
@@ -88,11 +90,13 @@ where
         outcome
     }
 
-    /// The grant of a call that the word has decided.
     #[inline(always)]
-    fn granted<'a>(&'a self, cost: P::Cost, (id, open, receipt): Opened<'a, P>) -> Grant<'a, P> {
-        let guard = KeyGuard::new(self, open, id);
+    fn granted_by_word<'a>(
+        &'a self,
+        cost: P::Cost,
+        (id, open, receipt): Opened<'a, P>,
+    ) -> Grant<'a, P> {
         let charge = Charge { waited: 0, receipt: Some(receipt), limited_by: None };
-        Grant::new(GrantOwner::key(guard), cost, charge)
+        self.granted((id, open), cost, charge)
     }
 }

@@ -220,8 +220,8 @@ impl<K, P: Policy> Shard<K, P> {
         }
     }
 
-    /// Decides a call by the word of its key, if there is one and it is enough. With a grant goes the place of its key;
-    /// a refusal is not counted.
+    /// Decides a call by the word of its key, if there is one and it is enough. With a grant goes the place of its key.
+    /// Counts nothing.
     #[inline(always)]
     pub(super) fn attempt(
         &mut self,
@@ -243,7 +243,6 @@ impl<K, P: Policy> Shard<K, P> {
         match (packed.attempt)(one, state, now, cost) {
             Attempt::Granted((state, receipt)) => {
                 *word = Word::packed(state);
-                self.stats.granted += 1;
                 Attempt::Granted((place, receipt))
             }
             Attempt::NotBefore(due) => Attempt::NotBefore(due),

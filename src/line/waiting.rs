@@ -92,7 +92,7 @@ pub(super) struct Waiter<P: Policy> {
 
 impl<P: Policy> Waiter<P> {
     pub(super) fn new(cost: P::Cost, arrival: Arrival) -> Self {
-        Self { cost, arrival, outcome: OutcomeId::default() }
+        Self { cost, arrival, outcome: None }
     }
 }
 
@@ -187,7 +187,7 @@ impl<P: Policy> Waiting<P> {
     }
 
     pub(super) fn is_over(&self, id: WaiterId) -> bool {
-        self.queue[id].outcome.is_set()
+        self.queue[id].outcome.is_some()
     }
 
     /// Takes the outcome of a waiter, if there is one, and then removes its entry.

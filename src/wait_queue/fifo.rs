@@ -15,12 +15,12 @@ use crate::clock::{KEEP, Timed};
 pub(crate) struct EntryId(NonZeroU32);
 
 impl EntryId {
-    pub(super) fn new(place: usize) -> Self {
+    pub(crate) fn new(place: usize) -> Self {
         let id = u32::try_from(place + 1).ok().and_then(NonZeroU32::new);
         Self(id.expect("fewer than 2^32 waiters"))
     }
 
-    pub(super) fn place(self) -> usize {
+    pub(crate) fn place(self) -> usize {
         self.0.get() as usize - 1
     }
 
