@@ -133,7 +133,7 @@ impl Clock {
         self
     }
 
-    /// Tokio's clock: stands still under `tokio::time::pause` and moves with
+    /// Tokio's clock, by the feature `tokio`: stands still under `tokio::time::pause` and moves with
     /// `tokio::time::advance` (tokio's feature `test-util`), for decisions and waits.
     ///
     /// Time can be paused in a current-thread runtime only. There a task of the waiter's own runtime ends the

@@ -92,20 +92,22 @@
 //!
 //! # Features
 //!
-//! | feature | default | what for |
-//! |---|---|---|
-//! | `tokio` | yes | `Clock::tokio()` |
-//! | `coarse` | no | `Clock::coarse()` asks the kernel for its last tick; on Linux |
-//! | `feedback` | no | `tollgate::feedback`: a limiter learns from the headers of responses |
-//! | `reqwest` | no | [`Limits`] as middleware of a reqwest client; with `feedback` |
-//! | `redis` | no | `redis::RedisRateLimiter`: one quota for a whole fleet |
-//! | `metrics` | no | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
-//! | `stream` | no | `Throttle`: a `futures::Stream` whose items wait for permits |
-//! | `tracing` | no | an event for each long wait, pause and change of rate |
-//! | `tower` | no | `tower::RateLimitLayer`, which waits, and `tower::RefuseLayer`, which answers 429 |
-//! | `redis-cluster` | no | `redis::Cluster`, a connection that follows slot migration |
-//! | `ureq` | no | any limiter as middleware of a ureq agent; with `feedback` |
-//! | `serde` | no | policies and [`Limits`] from TOML, JSON or YAML, and back |
+//! None is on by default.
+//!
+//! | feature | what for |
+//! |---|---|
+//! | `tokio` | `Clock::tokio()`, for tests in tokio's paused time |
+//! | `coarse` | `Clock::coarse()` asks the kernel for its last tick; on Linux |
+//! | `feedback` | `tollgate::feedback`: a limiter learns from the headers of responses |
+//! | `reqwest` | [`Limits`] as middleware of a reqwest client; with `feedback` |
+//! | `redis` | `redis::RedisRateLimiter`: one quota for a whole fleet |
+//! | `metrics` | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
+//! | `stream` | `Throttle`: a `futures::Stream` whose items wait for permits |
+//! | `tracing` | an event for each long wait, pause and change of rate |
+//! | `tower` | `tower::RateLimitLayer`, which waits, and `tower::RefuseLayer`, which answers 429 |
+//! | `redis-cluster` | `redis::Cluster`, a connection that follows slot migration |
+//! | `ureq` | any limiter as middleware of a ureq agent; with `feedback` |
+//! | `serde` | policies and [`Limits`] from TOML, JSON or YAML, and back |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

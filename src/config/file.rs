@@ -1,12 +1,11 @@
 //! `Limits` as a file.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_core::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
-use super::limits::{Limit, Limits};
+use super::limits::{ByName, Limit, Limits};
 use super::names;
 use super::names::Per;
 use super::table::{Field, Names, from_text, named};
@@ -57,13 +56,21 @@ impl Serialize for Limits {
             map.serialize_entry("default", limit)?;
         }
         if !self.named.is_empty() {
-            map.serialize_entry("limits", &self.named)?;
+            map.serialize_entry("limits", &Written(&self.named))?;
         }
         if !self.tiers.is_empty() {
-            let tiers: BTreeMap<_, _> = self.tiers().zip(self.tiers.values()).collect();
-            map.serialize_entry("tiers", &tiers)?;
+            map.serialize_entry("tiers", &Written(&self.tiers))?;
         }
         map.end()
+    }
+}
+
+/// Names with their limits, as written.
+struct Written<'a>(&'a ByName);
+
+impl Serialize for Written<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, limit)| (&**name, limit)))
     }
 }
 
@@ -99,7 +106,7 @@ impl<'de> DeserializeSeed<'de> for Name {
 }
 
 impl<'de> DeserializeSeed<'de> for Named {
-    type Value = BTreeMap<String, Limit>;
+    type Value = ByName;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_map(self)
@@ -107,7 +114,7 @@ impl<'de> DeserializeSeed<'de> for Named {
 }
 
 impl<'de> Visitor<'de> for Named {
-    type Value = BTreeMap<String, Limit>;
+    type Value = ByName;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a table of names and their limits")
@@ -116,13 +123,13 @@ impl<'de> Visitor<'de> for Named {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         // A key may be any text.
         let per = self.0.unwrap_or(Per::ApiKey);
-        let mut named = BTreeMap::new();
+        let mut named = ByName::new();
         while let Some(name) = map.next_key_seed(Name(per))? {
             let limit = map.next_value()?;
-            if named.contains_key(&name) {
+            if named.contains_key(&*name) {
                 return Err(de::Error::custom(format_args!("the name {name:?} is there twice")));
             }
-            named.insert(name, limit);
+            named.insert(name.into(), limit);
         }
         Ok(named)
     }
@@ -164,12 +171,11 @@ impl<'de> Deserialize<'de> for Limits {
                         "no limit: `default`, `limits` or `tiers` must be there",
                     ));
                 }
-                let tiers = tiers.into_iter().map(|(tier, limit)| (tier.into(), limit)).collect();
                 let limits = Limits { default, tiers, ..Limits::new(per.unwrap_or_default()) };
                 // What a name means depends on `per`, which may stand behind it.
                 let mut named = named.into_iter();
                 let limits =
-                    named.try_fold(limits, |limits, (name, limit)| limits.named(name, limit));
+                    named.try_fold(limits, |limits, (name, limit)| limits.named(&*name, limit));
                 let limits = limits.map_err(de::Error::custom)?;
                 limits.headroom(share.unwrap_or_default()).map_err(de::Error::custom)
             }

@@ -1,10 +1,9 @@
 //! The limiters of `Limits`.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::limits::{Limit, Limits};
+use super::limits::{ByName, Limit, Limits};
 use super::name::Name;
 use super::names::Per;
 use crate::clock::Clock;
@@ -51,7 +50,7 @@ pub struct RateLimiters {
 #[derive(Debug)]
 pub(crate) struct Book {
     pub(crate) limits: Limits,
-    gone: BTreeMap<String, Limit>,
+    gone: ByName,
     gone_default: Option<Limit>,
 }
 
@@ -78,11 +77,11 @@ impl Book {
     #[inline]
     fn followed_by(&self, limits: Limits, keys: impl FnOnce() -> Vec<Name>) -> Self {
         if limits.default.is_some() {
-            return Self { limits, gone: BTreeMap::new(), gone_default: None };
+            return Self { limits, gone: ByName::new(), gone_default: None };
         }
         let gone = keys().into_iter().filter(|key| limits.of(key).is_none());
         let gone =
-            gone.filter_map(|key| Some((key.to_string(), self.limit(&key)?.clone()))).collect();
+            gone.filter_map(|key| Some((key.as_str().into(), self.limit(&key)?.clone()))).collect();
         let gone_default = self.limits.default.clone().or_else(|| self.gone_default.clone());
         Self { limits, gone, gone_default }
     }
@@ -114,7 +113,7 @@ impl RateLimiters {
             KeyedRateLimiterBuilder<Name, AllOf>,
         ) -> KeyedRateLimiterBuilder<Name, AllOf>,
     ) -> Self {
-        let book = Book { limits, gone: BTreeMap::new(), gone_default: None };
+        let book = Book { limits, gone: ByName::new(), gone_default: None };
         let book = Arc::new(Mutex::new(Arc::new(book)));
         let (policies, bounds) = (Arc::clone(&book), Arc::clone(&book));
         let builder = KeyedRateLimiter::builder_with_policies(move |key: &Name| {

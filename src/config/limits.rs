@@ -91,14 +91,17 @@ use crate::wait_queue::Bounds;
 pub struct Limits {
     pub(super) per: Per,
     pub(super) default: Option<Limit>,
-    pub(super) named: BTreeMap<String, Limit>,
-    pub(super) tiers: BTreeMap<Arc<str>, Limit>,
+    pub(super) named: ByName,
+    pub(super) tiers: ByName,
     /// The names by what they mean, if they have spellings.
-    pub(super) spellings: BTreeMap<Template, String>,
+    pub(super) spellings: BTreeMap<Template, Arc<str>>,
     /// The listed names with a `*`, as they match, the most specific first.
-    pub(super) patterns: Vec<(String, String)>,
+    pub(super) patterns: Vec<(String, Arc<str>)>,
     pub(crate) middleware: Lazy,
 }
+
+/// One type for names and tiers, because each type of ordered map adds to the time that this crate takes to compile.
+pub(super) type ByName = BTreeMap<Arc<str>, Limit>;
 
 /// The limit of one name: a policy, and the bounds of its queue.
 ///
@@ -218,8 +221,8 @@ impl Limits {
         Self {
             per,
             default: None,
-            named: BTreeMap::new(),
-            tiers: BTreeMap::new(),
+            named: ByName::new(),
+            tiers: ByName::new(),
             spellings: BTreeMap::new(),
             patterns: Vec::new(),
             middleware: Lazy::default(),
@@ -269,8 +272,8 @@ impl Limits {
     where
         InvalidLimit: From<L::Error>,
     {
-        let (name, limit) = (name.into(), limit.try_into()?);
-        let mut pattern = name.clone();
+        let (mut pattern, limit) = (name.into(), limit.try_into()?);
+        let name: Arc<str> = pattern.as_str().into();
         if let Some(template) = names::check(self.per, &name)? {
             pattern = template.host.clone().unwrap_or_default();
             let listed = self.spellings.entry(template).or_insert_with(|| name.clone());
@@ -389,7 +392,7 @@ impl Limits {
 
     /// The names with a limit of their own, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.named.keys().map(String::as_str)
+        self.named.keys().map(|name| &**name)
     }
 }
 
@@ -424,11 +427,12 @@ impl Headroom for Limit {
 }
 
 impl Headroom for Limits {
-    fn keep(self, rest: Rest) -> Self {
-        let named = self.named.into_iter().map(|(name, limit)| (name, limit.keep(rest))).collect();
-        let tiers = self.tiers.into_iter().map(|(tier, limit)| (tier, limit.keep(rest))).collect();
-        let default = self.default.map(|limit| limit.keep(rest));
-        Self { default, named, tiers, middleware: Lazy::default(), ..self }
+    fn keep(mut self, rest: Rest) -> Self {
+        let all = self.named.values_mut().chain(self.tiers.values_mut()).chain(&mut self.default);
+        for limit in all {
+            *limit = limit.clone().keep(rest);
+        }
+        Self { middleware: Lazy::default(), ..self }
     }
 }
 

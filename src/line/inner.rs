@@ -55,7 +55,7 @@ impl<P: Policy> Inner<P> {
     }
 
     pub(super) fn waiting(&mut self) -> &mut Waiting<P> {
-        self.waiting.get_or_insert_with(|| Box::new(Waiting::new()))
+        self.waiting.get_or_insert_default()
     }
 
     /// The entry of a caller in the queue.

@@ -102,10 +102,10 @@ impl<P: Policy> Arrived for Waiter<P> {
     }
 }
 
-impl<P: Policy> Waiting<P> {
+impl<P: Policy> Default for Waiting<P> {
     // Not inlined, because any of many places may be the first to need it.
     #[inline(never)]
-    pub(super) fn new() -> Self {
+    fn default() -> Self {
         Self {
             queue: WaitQueue::new(),
             outcomes: Outcomes::new(),
@@ -121,7 +121,9 @@ impl<P: Policy> Waiting<P> {
             owed: Vec::new(),
         }
     }
+}
 
+impl<P: Policy> Waiting<P> {
     /// Which bound `cost` more would exceed.
     pub(super) fn exceeded_by(&self, cost: P::Cost, tenant: Option<Tenant>) -> Option<QueueLimit> {
         let permits = self.permits.saturating_add(cost.permits());

@@ -18,7 +18,7 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeSet, BinaryHeap};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::iter;
 use std::num::NonZeroU32;
@@ -59,7 +59,7 @@ pub(super) struct Turns {
     gone: u128,
     /// Of many tenants: `gone` and the permits before a turn, as they were when they were counted. From turn to turn it
     /// is more. What is more than `gone` now is still before that turn, since no waiter moves to a later one.
-    counted: BTreeMap<Turn, u128>,
+    counted: Vec<(Turn, u128)>,
 }
 
 /// The waiters of one tenant.
@@ -222,7 +222,7 @@ impl TakeTurns for Turns {
 
     fn permits_before(&mut self, turn: Turn, is_enough: &dyn Fn(u64) -> bool) -> u64 {
         let is_crowd = self.waiting.len() > EXACT;
-        if is_crowd && let Some((_, counted)) = self.counted.range(..=turn).next_back() {
+        if is_crowd && let Some((_, counted)) = self.counted.iter().rfind(|(at, _)| *at <= turn) {
             let left = counted.saturating_sub(self.gone);
             let left = u64::try_from(left).unwrap_or(u64::MAX);
             if is_enough(left) {
@@ -336,11 +336,14 @@ impl Turns {
     fn note_count(&mut self, turn: Turn, permits: u64) {
         let (gone, counted) = (self.gone, self.gone + u128::from(permits));
         // A later turn with no more has nothing to say.
-        self.counted.retain(|&other, &mut count| count > gone && (other < turn || count > counted));
+        self.counted.retain(|&(other, count)| {
+            count > gone && (other < turn || other > turn && count > counted)
+        });
         if self.counted.len() >= COUNTS {
-            self.counted.pop_first();
+            self.counted.remove(0);
         }
-        self.counted.insert(turn, counted);
+        let place = self.counted.partition_point(|&(other, _)| other < turn);
+        self.counted.insert(place, (turn, counted));
     }
 
     fn permits_of(&self, lane: &Lane, turn: Turn) -> u64 {
