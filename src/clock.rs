@@ -38,7 +38,7 @@ pub(crate) use wakes::{Woken, go_on_in_turn, in_turn, wake_in_turn};
 /// |---|---|---|
 /// | [`Clock::system()`] | monotonic, by [`quanta`] | a thread of this crate, started at the first wait or key; how precisely is set by [`timer_slack`](Clock::timer_slack) |
 /// | [`Clock::coarse()`] | the same; what is ready at the kernel's last tick is granted by that | the same |
-/// | `Clock::tokio()` | tokio's, honours `tokio::time::pause` | on a current-thread runtime a task of that runtime; elsewhere the same thread |
+/// | `Clock::tokio()` (feature `tokio`) | tokio's, honours `tokio::time::pause` | on a current-thread runtime a task of that runtime; elsewhere the same thread |
 /// | [`ManualClock`] | yours | [`advance`](ManualClock::advance) |
 ///
 /// ```
