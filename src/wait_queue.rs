@@ -335,7 +335,10 @@ impl<T: Arrived> WaitQueue<T> {
     }
 
     pub(crate) fn after_unlock(&mut self, timer_task: Option<TimerTask>) -> AfterUnlock {
-        let (wake, discard) = (mem::take(&mut self.wake), mem::take(&mut self.discard));
+        // An empty list is not written, or the processor of the next caller would have to fetch it.
+        let wake = if self.wake.is_empty() { Wakers::new() } else { mem::take(&mut self.wake) };
+        let discard =
+            if self.discard.is_empty() { Vec::new() } else { mem::take(&mut self.discard) };
         AfterUnlock { timer_task, wake, discard }
     }
 }
