@@ -17,8 +17,8 @@ const HAND_OVER: Why = Why {
     section: CROWD,
 };
 const LATE: Why = Why {
-    reason: "The rounds of a crowd are further apart than tokio's ticks. What tokio wakes from outside a worker comes \
-             behind all tasks that were spawned before.",
+    reason: "Most of those that are late were woken in time, by a caller that joined and found many due. What is woken \
+             beyond the 256 tasks of a worker's own queue goes behind all tasks that were spawned before.",
     section: CROWD,
 };
 const SCATTERED: Why = Why {
@@ -33,7 +33,9 @@ const NEIGHBOURS: Why = Why {
     section: LEAVING,
 };
 const SAME_TABLE: Why = Why {
-    reason: "A decision mostly waits for the memory of a key, in a table of the same kind as governor's.",
+    reason: "A decision mostly waits for the memory of a key, in a table of the same kind as governor's. By the processor, a \
+             million keys are 1.35 to 1.44 times as fast as governor's with the same hash, on a Xeon, or 0.82 to 1.05 \
+             times, on an EPYC.",
     section: TABLE,
 };
 const TWO_PLACES: Why = Why {
@@ -88,8 +90,8 @@ const RECORDED: Why = Why {
 };
 const COMPILED: Why = Why {
     reason: "More than half of it is this crate. What it can read from a text or a file is compiled whether a program uses \
-             it or not, because a program that reads its limits should not have to ask for that. A sixth is tokio, for \
-             its clock, which an async program compiles anyway.",
+             it or not, because a program that reads its limits should not have to ask for that. The compiler takes \
+             as much processor time as for governor, but one crate uses two processors for half of its time.",
     section: WEIGHT,
 };
 const LINKED: Why = Why {
