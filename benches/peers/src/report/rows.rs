@@ -60,7 +60,7 @@ const COPIED: Why = Why {
 const ASLEEP: Why =
     Why { reason: "A processor that slept for long needs time to wake up.", section: CROWD };
 const IN_HAND: Why = Why {
-    reason: "It takes 27 instructions (`./benches/instructions`): the number of the thread, its slot, and what is in it. \
+    reason: "It takes 18 instructions (`./benches/instructions`): the number of the thread, its slot, and what is in it. \
              None of them is a compare-exchange, so their share of the floor depends on the processor.",
     section: "Why does a thread have some permits in hand and others in stock?",
 };
