@@ -152,6 +152,7 @@ impl<P: Policy> Inner<P> {
     /// Grants all that is due, in order, and refuses the waiters whose time is up.
     pub(super) fn pump(&mut self, now: Nanos) {
         let Some(waiting) = &mut self.waiting else { return };
+        // Not written where there is none, as in `WaitQueue::after_unlock`.
         if waiting.resumed.is_some() && self.not_before <= now {
             waiting.resumed = None;
         }

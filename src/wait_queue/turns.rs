@@ -57,8 +57,9 @@ pub(super) struct Turns {
     began: u64,
     /// The permits of all that were granted or have left.
     gone: u128,
-    /// Of many tenants: `gone` and the permits before a turn, as they were when they were counted. From turn to turn it
-    /// is more. What is more than `gone` now is still before that turn, since no waiter moves to a later one.
+    /// Of many tenants: `gone` and the permits before a turn, as they were when they were counted. In the order of the
+    /// turns, from each to the next it is more. What is more than `gone` now is still before that turn, since no waiter
+    /// moves to a later one.
     counted: Vec<(Turn, u128)>,
 }
 

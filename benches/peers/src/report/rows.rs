@@ -17,7 +17,7 @@ const HAND_OVER: Why = Why {
     section: CROWD,
 };
 const LATE: Why = Why {
-    reason: "Most of those that are late were woken in time, by a caller that joined and found many due. What is woken \
+    reason: "Most late waiters were woken in time, by a caller that joined and found many due. What is woken \
              beyond the 256 tasks of a worker's own queue goes behind all tasks that were spawned before.",
     section: CROWD,
 };
@@ -33,9 +33,9 @@ const NEIGHBOURS: Why = Why {
     section: LEAVING,
 };
 const SAME_TABLE: Why = Why {
-    reason: "A decision mostly waits for the memory of a key, in a table of the same kind as governor's. By the processor, a \
-             million keys are 1.35 to 1.44 times as fast as governor's with the same hash, on a Xeon, or 0.82 to 1.05 \
-             times, on an EPYC.",
+    reason: "A decision mostly waits for the memory of a key, in a table of the same kind as governor's. The \
+             processor decides: at a million keys it was 1.35 to 1.44 times as fast as governor with the same hash on a \
+             Xeon, and 0.82 to 1.05 times on an EPYC.",
     section: TABLE,
 };
 const TWO_PLACES: Why = Why {
@@ -91,7 +91,7 @@ const RECORDED: Why = Why {
 const COMPILED: Why = Why {
     reason: "More than half of it is this crate. What it can read from a text or a file is compiled whether a program uses \
              it or not, because a program that reads its limits should not have to ask for that. The compiler takes \
-             as much processor time as for governor, but one crate uses two processors for half of its time.",
+             as much processor time as for governor, but half of the time that this crate takes is on one processor.",
     section: WEIGHT,
 };
 const LINKED: Why = Why {
