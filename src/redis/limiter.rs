@@ -21,6 +21,7 @@ use crate::observe::Event;
 use crate::policy::{Cost, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
+use crate::wait_queue::End;
 
 /// A [`RateLimiter`](crate::RateLimiter) whose quota is shared by all processes that use the same key of a
 /// Redis server: see the [module](super) and the [guide](crate::guide::redis).
@@ -273,13 +274,48 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         &self.shared.core.context.options.clock
     }
 
-    /// Waits until Redis knows all that was given back at this key: permits in flight, refunds, bookings of
+    /// Closes **all** keys in this process, those that come later included; see [`Limiter::close`](crate::Limiter::close).
+    /// [`close`](Self::close) closes the key of this handle.
+    ///
+    /// ```no_run
+    /// # use tollgate::Error;
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::InFlight, Reconnecting>) {
+    /// limiter.close_all();
+    /// assert_eq!(limiter.at("quota:user:7").acquire(1).await.unwrap_err(), Error::Closed);
+    /// # }
+    /// ```
+    pub fn close_all(&self) {
+        self.keys.close(End::Close);
+    }
+
+    /// Closes all keys to new callers, and serves their queues; see [`Limiter::drain`](crate::Limiter::drain).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::drain`](crate::Limiter::drain).
+    ///
+    /// ```no_run
+    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+    /// # async fn example(limiter: RedisRateLimiter<tollgate::InFlight, Reconnecting>) -> Result<(), tollgate::Error> {
+    /// limiter.drain_all().await;
+    /// limiter.flush().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn drain_all(&self) {
+        for shared in self.keys.close(End::Serve) {
+            Self { keys: Arc::clone(&self.keys), shared }.drain().await;
+        }
+    }
+
+    /// Waits until Redis knows all that was given back at all keys: permits in flight, refunds, bookings of
     /// callers that left. Call it before a process ends, so that other processes do not wait until the
-    /// [lease](super::RedisRateLimiterBuilder::lease) on released permits expires.
+    /// [lease](super::RedisRateLimiterBuilder::lease) on released permits expires. A key that has nothing to send costs no
+    /// request.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`] if Redis has not confirmed it.
+    /// [`Error::Store`] if Redis has not confirmed it for a key: the first such error, after all keys were tried.
     ///
     /// # Cancel safety
     ///
@@ -294,17 +330,11 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn flush(&self) -> Result<(), Error> {
-        // Bookings of the reply that no caller takes are given back after the first round.
-        for _ in 0..2 {
-            let answer = self.shared.with_lock(|line| {
-                (!line.has_told_all()).then(|| line.request(KeyChange::of(Vec::new())))
-            });
-            match answer {
-                Some(answer) => confirmed(answer).await?,
-                None => break,
-            };
+        let mut flushed = Ok(());
+        for key in self.keys.all() {
+            flushed = flushed.and(flush(&key).await);
         }
-        Ok(())
+        flushed
     }
 
     /// Returns the policy in force, as far as this process knows.
@@ -388,6 +418,21 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     pub fn state(&self) -> State {
         self.shared.core.context.health.state()
     }
+}
+
+/// Waits until Redis knows all that was given back at a key.
+async fn flush<P: Scripted, C: Connection>(key: &SharedKey<P, C>) -> Result<(), Error> {
+    // Bookings of the reply that no caller takes are given back after the first round.
+    for _ in 0..2 {
+        let answer = key.with_lock(|line| {
+            (!line.has_told_all()).then(|| line.request(KeyChange::of(Vec::new())))
+        });
+        match answer {
+            Some(answer) => confirmed(answer).await?,
+            None => break,
+        };
+    }
+    Ok(())
 }
 
 impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {

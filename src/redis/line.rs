@@ -135,8 +135,8 @@ impl<P: Scripted> KeyLine<P> {
         self.roster.permits()
     }
 
-    /// Whether the line can be dropped without a loss.
-    pub(crate) fn is_quiet(&self) -> bool {
+    /// Whether the line can be dropped without a loss. `comes_closed`: a new one would be closed.
+    pub(crate) fn is_quiet(&self, comes_closed: bool) -> bool {
         let now = self.context.options.clock.now();
         let kept = if self.agreement.is_own() { UNUSED } else { UNUSED_BUT_SET };
         now.since(self.time.latest()) >= kept
@@ -144,7 +144,7 @@ impl<P: Scripted> KeyLine<P> {
             && self.has_told_all()
             && self.lease.is_free()
             && !self.pacing.remembers_refusal(now)
-            && !self.roster.is_closed()
+            && (comes_closed || !self.roster.is_closed())
     }
 
     pub(crate) fn policy(&self) -> &P {

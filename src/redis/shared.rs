@@ -18,7 +18,7 @@ use crate::keyed::KeyedRateLimiter;
 use crate::observe::Observer;
 use crate::stats::{Stats, Waits};
 use crate::sync::{Mutex, MutexGuard};
-use crate::wait_queue::{AfterUnlock, WaiterId};
+use crate::wait_queue::{AfterUnlock, End, WaiterId};
 
 /// What all keys of a limiter share.
 pub(super) struct SharedLimiter<P: Scripted, C> {
@@ -41,13 +41,14 @@ struct Lines<P: Scripted, C> {
     round: VecDeque<Arc<SharedKey<P, C>>>,
     /// The counts of those that were dropped.
     dropped: Stats,
+    /// New ones are closed.
+    is_closed: bool,
 }
 
 impl<P: Scripted, C: Connection> Keys<P, C> {
     pub(super) fn new(core: Arc<SharedLimiter<P, C>>) -> Arc<Self> {
-        let lines =
-            Lines { by_key: HashMap::new(), round: VecDeque::new(), dropped: Stats::default() };
-        Arc::new(Self { core, lines: Mutex::new(lines) })
+        let (by_key, round, dropped, is_closed) = Default::default();
+        Arc::new(Self { core, lines: Mutex::new(Lines { by_key, round, dropped, is_closed }) })
     }
 
     /// The line of a key.
@@ -61,6 +62,9 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
             return Arc::clone(line);
         }
         let line = SharedKey::new(Arc::clone(&self.core), Arc::clone(&key));
+        if lines.is_closed {
+            let _ = line.line.lock().close(End::Serve);
+        }
         lines.by_key.insert(key, Arc::clone(&line));
         lines.round.push_back(Arc::clone(&line));
         line
@@ -68,6 +72,21 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
 
     pub(super) fn len(&self) -> usize {
         self.lines.lock().by_key.len()
+    }
+
+    /// Those in memory.
+    pub(super) fn all(&self) -> Vec<Arc<SharedKey<P, C>>> {
+        self.lines.lock().round.iter().cloned().collect()
+    }
+
+    /// Closes all keys, those that come later included. Returns those in memory.
+    pub(super) fn close(&self, end: End<'_>) -> Vec<Arc<SharedKey<P, C>>> {
+        self.lines.lock().is_closed = true;
+        let keys = self.all();
+        for key in &keys {
+            key.end(end);
+        }
+        keys
     }
 
     #[cfg(feature = "metrics")]
@@ -100,7 +119,7 @@ impl<P: Scripted, C: Connection> Lines<P, C> {
     fn look_at_next(&mut self) {
         let Some(line) = self.round.pop_front() else { return };
         // Here, and by its key.
-        if Arc::strong_count(&line) > 2 || !line.line.lock().is_quiet() {
+        if Arc::strong_count(&line) > 2 || !line.line.lock().is_quiet(self.is_closed) {
             self.round.push_back(line);
             return;
         }

@@ -73,6 +73,12 @@ impl Manual {
         self.behind.store(u64::try_from(behind.as_micros()).expect("a time"), Ordering::Relaxed);
     }
 
+    /// As if it belonged to another program.
+    pub(crate) fn overwrite(&self, key: &str) {
+        let set = with_link(|link| Cmd::set(key, "foreign").exec(&mut link.connection));
+        set.expect("the server is well");
+    }
+
     /// As if it had been evicted.
     pub(crate) fn lose(&self, key: &str) {
         let lost = with_link(|link| Cmd::del(key).exec(&mut link.connection));

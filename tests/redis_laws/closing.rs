@@ -98,3 +98,47 @@ fn the_places_of_this_process_count_for_a_drain() {
     assert!(drain.now_or_never().is_some());
     assert!(other.acquire(1).now_or_never().expect("an answer").is_ok());
 }
+
+#[test]
+fn all_keys_are_closed_and_those_that_come_later() {
+    let (clock, [limiter, other]) = two_processes();
+    let second = limiter.at(new_key());
+    drop(second.acquire(1).now_or_never().expect("an answer").expect("free"));
+    let waiting = [joins(&limiter), joins(&second)];
+    limiter.close_all();
+    waiting.into_iter().for_each(|caller| closed(caller.now_or_never()));
+    let third = limiter.at(new_key());
+    for limiter in [&limiter, &second, &third] {
+        assert!(limiter.is_closed());
+        closed(limiter.acquire(1).now_or_never());
+    }
+    assert!(!other.is_closed() && !other.at(third.key()).is_closed());
+    // They need no memory: a key that comes back is closed as well.
+    drop((second, third));
+    clock.advance(1_000 * MINUTE);
+    (0..9).for_each(|_| drop(limiter.at(new_key())));
+    clock.advance(1_000 * MINUTE);
+    (0..9).for_each(|_| drop(limiter.at("the last")));
+    assert_eq!(limiter.len(), 2);
+    closed(limiter.at("the last").acquire(1).now_or_never());
+}
+
+#[test]
+fn a_drain_of_all_keys_serves_each_of_them() {
+    let (clock, [limiter, _]) = two_processes();
+    let second = limiter.at(new_key());
+    drop(second.acquire(1).now_or_never().expect("an answer").expect("free"));
+    let waiting = [joins(&second), joins(&limiter), joins(&second)];
+    let mut drain = Box::pin(limiter.drain_all());
+    assert!((&mut drain).now_or_never().is_none());
+    for key in [limiter.key(), second.key(), "a new one"] {
+        closed(limiter.at(key).acquire(1).now_or_never());
+    }
+    clock.advance(ms(100));
+    assert!((&mut drain).now_or_never().is_none());
+    clock.advance(ms(100));
+    assert!(drain.now_or_never().is_some());
+    for caller in waiting {
+        assert!(caller.now_or_never().expect("an answer").is_ok());
+    }
+}

@@ -8,7 +8,8 @@ use futures::future::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tollgate::redis::{RedisGrant, RedisRateLimiter, Scripted};
 use tollgate::{
-    Acquire, Clock, FixedWindow, InFlight, ManualClock, Rate, Same, SlidingWindowLog, SmoothBursty,
+    Acquire, Clock, Error, FixedWindow, InFlight, ManualClock, Rate, Same, SlidingWindowLog,
+    SmoothBursty,
 };
 
 use crate::manual::{Manual, new_key};
@@ -268,17 +269,28 @@ fn with_a_booking_left<P: Scripted<Cost = u32>>(
     let limiter = || {
         RedisRateLimiter::builder(policy.clone(), connection.clone(), &*key).clock(clock).build()
     };
-    let (one, other) = (limiter(), limiter());
-    drop(one.acquire(1).now_or_never().expect("at once"));
-    let mut leaves = one.acquire(1);
-    assert!((&mut leaves).now_or_never().is_none());
-    let mut stays = other.acquire(1);
-    assert!((&mut stays).now_or_never().is_none());
+    let both = [limiter(), limiter()];
+    leave_bookings(std::slice::from_ref(&both), clock);
+    both
+}
+
+/// At each key of the two processes.
+fn leave_bookings<P: Scripted<Cost = u32>>(
+    keys: &[[RedisRateLimiter<P, Manual>; 2]],
+    clock: &ManualClock,
+) {
+    let join = |limiter: &RedisRateLimiter<P, Manual>| {
+        let mut caller = limiter.acquire(1);
+        assert!((&mut caller).now_or_never().is_none());
+        caller
+    };
+    keys.iter().for_each(|[one, _]| drop(one.acquire(1).now_or_never().expect("at once")));
+    let leave: Vec<_> = keys.iter().map(|[one, _]| join(one)).collect();
+    let stay: Vec<_> = keys.iter().map(|[_, other]| join(other)).collect();
     clock.advance(ms(10));
-    drop(leaves);
+    drop(leave);
     clock.advance(ms(10));
-    std::mem::forget(stays);
-    [one, other]
+    std::mem::forget(stay);
 }
 
 /// When all callers had a booking, that of a caller that left was lost.
@@ -319,6 +331,29 @@ fn a_booking_that_no_caller_takes_goes_back() {
             clock.advance(ms(1));
         }
         assert_eq!(one.counters().requests, requests + 1, "it goes back");
+    }
+}
+
+#[test]
+fn a_flush_is_for_all_keys_even_if_one_fails() {
+    for failing in [0, 1] {
+        let clock = ManualClock::new();
+        let connection = Manual::new(&clock);
+        let policy = SlidingWindowLog::new(1, ms(50));
+        let keys = [(); 2].map(|()| new_key());
+        let process = |()| {
+            let builder = RedisRateLimiter::builder(policy.clone(), connection.clone(), &*keys[0]);
+            builder.clock(&clock).build()
+        };
+        let processes = [(); 2].map(process);
+        let at = |key: &String| processes.each_ref().map(|process| process.at(&**key));
+        leave_bookings(&keys.each_ref().map(at), &clock);
+        connection.overwrite(&keys[failing]);
+        let [one, _] = &processes;
+        let requests = one.counters().requests;
+        let flushed = one.flush().now_or_never().expect("at once");
+        assert!(matches!(flushed, Err(Error::Store(_))), "{flushed:?}");
+        assert_eq!(one.counters().requests, requests + 2);
     }
 }
 
