@@ -51,7 +51,8 @@
 //! - **Retries** are calls: add the limits *after* a middleware that retries, such as reqwest-retry's, so that
 //!   they are inside of it and see each attempt. Retries of reqwest itself, which [`ClientBuilder::retry`] sets,
 //!   are not seen.
-//! - **Redirects** that reqwest follows are one call, of the host that was asked first. To count each, set
+//! - **Redirects** that reqwest follows are one call, of the host that was asked first. What the last host says is
+//!   learned of the first one too, because calls to that are what reaches it. To count each, set
 //!   [`Policy::none`](::reqwest::redirect::Policy::none).
 //! - **A request that fails**, by a timeout for instance, was perhaps counted by the server, and stays counted.
 //!

@@ -27,8 +27,8 @@
 //! Guide: [clients, one by one](crate::guide::clients).
 //!
 //! The agent and its clones share the limit. Threads that wait are served in FIFO order, in one queue with the tasks that
-//! wait for the same limiter. Redirects that ureq follows are one call. A call that fails stays counted, as the server may
-//! have counted it.
+//! wait for the same limiter. Redirects that ureq follows are one call, and what the last host says is learned of the host
+//! that was asked. A call that fails stays counted, as the server may have counted it.
 //!
 //! The middleware [learns](crate::feedback) from responses, for each host: a 429 or 503 pauses the calls to it as long as
 //! the server asks, and no more are sent than the server says remain. **By default `Retry-After` is not read**: ureq makes an

@@ -2,7 +2,7 @@
 //!
 //! A name that could match nothing is an error when it is listed, and so is a second spelling of a name.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
 use super::error::InvalidLimit;
@@ -137,10 +137,8 @@ impl Host {
     /// All hosts under the one in this part of a name.
     fn under(parent: &str, at: Range<usize>, name: &str) -> Result<Self, Fault> {
         let Self(host) = Self::read(name, at.clone())?;
-        // An address ends with a number or a bracket.
-        let is_address = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
         let (name, _) = host.split_once(':').unwrap_or((&host, ""));
-        if host.starts_with('[') || name.rsplit('.').next().is_some_and(is_address) {
+        if host.starts_with('[') || is_address(name) {
             return Err(Fault::new(at, "there are no hosts under an address"));
         }
         if !parent.is_ascii() {
@@ -199,6 +197,9 @@ impl Host {
                 if host.split('.').any(str::is_empty) {
                     return fault(0, text.len(), "a host is a name or an address");
                 }
+                if is_address(host) && host.parse::<Ipv4Addr>().is_err() {
+                    return fault(0, text.len(), "an IPv4 address has four numbers up to 255");
+                }
                 host.to_lowercase()
             }
         };
@@ -207,6 +208,12 @@ impl Host {
             _ => host,
         }))
     }
+}
+
+/// Whether a host without brackets is an address: in a URL one that ends with a number is.
+fn is_address(host: &str) -> bool {
+    let last = host.rsplit('.').next();
+    last.is_some_and(|label| label.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 impl Template {
@@ -342,6 +349,12 @@ mod tests {
             ("a..b", "column 1, \"a..b\"", "a host is a name or an address"),
             ("::1", "column 1, \"::1\"", "an IPv6 address is written in brackets, [::1]"),
             ("[::g]", "column 1, \"[::g]\"", "that is no IPv6 address"),
+            (
+                "10.0.0.256:80",
+                "column 1, \"10.0.0.256:80\"",
+                "an IPv4 address has four numbers up to 255",
+            ),
+            ("v.1", "column 1, \"v.1\"", "an IPv4 address has four numbers up to 255"),
         ] {
             assert_eq!(
                 fault(Per::Host, name),

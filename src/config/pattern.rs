@@ -125,7 +125,7 @@ mod tests {
             ("api.*.com", 5, "*", hosts),
             ("*.*.com", 3, "*", hosts),
             ("api.github.*", 12, "*", hosts),
-            ("*.0.0.1", 3, "0.0.1", none),
+            ("*.0.0.1", 3, "0.0.1", &format!("an IPv4 address has four numbers up to 255, {such}")),
             ("*.127.0.0.1:80", 3, "127.0.0.1:80", none),
             ("*.[::1]", 3, "[::1]", none),
             ("*.", 3, "", &format!("a host is a name or an address, {such}")),

@@ -9,6 +9,7 @@ use super::limits::Limit;
 use crate::clock::Clock;
 use crate::policy::any::{AllOf, AnyPolicy};
 use crate::policy::parameters::{Kind, Parameter, Parameters, Type, Value};
+use crate::units::text::instead_of;
 
 /// Reads a text.
 pub(super) fn from_text<'de, D: Deserializer<'de>, T, E: fmt::Display>(
@@ -49,6 +50,10 @@ struct Time(Duration);
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         from_text(deserializer, "a time such as \"20ms\" or \"15min\"", |text| {
+            let mut units = text.split(|character: char| !character.is_alphabetic());
+            if let Some(instead) = units.find_map(instead_of) {
+                return Err(format!("not a time: {text:?}: {instead}"));
+            }
             let time = humantime::parse_duration(text);
             time.map(Self).map_err(|error| format!("not a time: {text:?}: {error}"))
         })
@@ -163,27 +168,25 @@ impl Table {
         mut map: A,
     ) -> Result<Self, A::Error> {
         let mut table = Self { kind, ..Self::default() };
-        let mut is_named = false;
+        let mut seen = Vec::new();
         while let Some(Field(field)) = map.next_key_seed(names)? {
-            let parameter = Parameter::ALL.iter().find(|parameter| parameter.name() == field);
-            // A field that is there twice falls through to the last arm.
-            match (field, parameter) {
-                ("policy", _) if !is_named => {
-                    (table.kind, is_named) = (Some(map.next_value()?), true);
-                }
-                ("limits", _) if table.limits.is_none() => table.limits = Some(map.next_value()?),
-                ("max_waiters", _) if table.max_waiters.is_none() => {
-                    table.max_waiters = Some(map.next_value()?);
-                }
-                ("max_queued_permits", _) if table.max_queued_permits.is_none() => {
-                    table.max_queued_permits = Some(map.next_value()?);
-                }
-                (_, Some(&parameter)) if table.parameters.get(parameter).is_none() => {
-                    if let Some(value) = value(parameter.kind(), &mut map)? {
+            if seen.contains(&field) {
+                return Err(de::Error::duplicate_field(field));
+            }
+            seen.push(field);
+            match field {
+                "policy" => table.kind = Some(map.next_value()?),
+                "limits" => table.limits = Some(map.next_value()?),
+                "max_waiters" => table.max_waiters = Some(map.next_value()?),
+                "max_queued_permits" => table.max_queued_permits = Some(map.next_value()?),
+                _ => {
+                    let parameter = Parameter::ALL.iter().find(|other| other.name() == field);
+                    if let Some(&parameter) = parameter
+                        && let Some(value) = value(parameter.kind(), &mut map)?
+                    {
                         table.parameters.set(parameter, value);
                     }
                 }
-                _ => return Err(de::Error::duplicate_field(field)),
             }
         }
         Ok(table)

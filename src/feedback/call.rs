@@ -17,6 +17,7 @@ use crate::park::block_on;
 use crate::part::Part;
 use crate::rate_limiter::Grant;
 use crate::units::Nanos;
+use crate::unwinding::in_drop;
 
 /// A call that was sent.
 ///
@@ -130,6 +131,7 @@ impl<L: OwnedLimiter> Call<L> {
     /// What follows from the answer. Nothing from a second one.
     fn learn(&mut self, answer: &Answer) -> Lesson {
         let Some(place) = self.place.take() else { return Lesson::default() };
+        self.head = None;
         let shared = &self.shared;
         let heard = shared.heard(self.sent, answer);
         let shown = (place.limited_by().map(Part::index) == Some(LEARNED), shared.waiting());
@@ -272,6 +274,9 @@ impl<L: OwnedLimiter> Call<L> {
 
 impl<L: OwnedLimiter> Drop for Call<L> {
     fn drop(&mut self) {
+        if self.place.is_some() {
+            in_drop(|| self.hear_no_more());
+        }
         if self.place.is_some() {
             let now = self.shared.limiter.clock().now();
             self.shared.change(|state| state.lose(self.units, now));

@@ -14,10 +14,12 @@ const UNAVAILABLE: &str = "14";
 /// The head of a response whose trailer says how the call went.
 pub(super) type Head = Box<(StatusCode, HeaderMap)>;
 
-/// Whether this is the head of a response whose trailer has the status.
-pub(super) fn is_open(headers: &HeaderMap) -> bool {
+/// Whether this is the head of a response whose trailer has the status. A gateway that answers by itself does so with
+/// another status of HTTP.
+pub(super) fn is_open(status: StatusCode, headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
-    kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
+    status == StatusCode::OK
+        && kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
         && !headers.contains_key("grpc-status")
 }
 

@@ -5,7 +5,7 @@
 //! good calls says "a little too much". Good calls that had to wait for the rate raise it, by calls and by time,
 //! whichever is slower; the longer none is refused, the faster.
 //!
-//! A failure (503, another 5xx, a broken connection) says nothing of the rate. While more than half of the last
+//! A failure (a 5xx without a time, a broken connection) says nothing of the rate. While more than half of the last
 //! twenty calls did not fail, nothing happens. Below that the pace is twice what comes through (as the SRE book's
 //! client-side throttling), and after nine failures in a row a probe goes after 1, 2, 4, 8, 16, 16 .. seconds.
 //!

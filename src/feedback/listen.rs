@@ -15,8 +15,8 @@ impl<L: OwnedLimiter> Call<L> {
         if self.is_over() {
             return None;
         }
-        if grpc::is_open(headers) {
-            self.head = Some(Box::new((status, headers.clone())));
+        if grpc::is_open(status, headers) {
+            self.keep_head(status, headers);
             return None;
         }
         let mut rest = Box::pin(self.observe(status, headers));
@@ -28,6 +28,17 @@ impl<L: OwnedLimiter> Call<L> {
         Some(Box::pin(async move {
             rest.await;
         }))
+    }
+
+    /// More of the response is to come. If the call is dropped before, it hears the head alone.
+    pub(crate) fn keep_head(&mut self, status: StatusCode, headers: &HeaderMap) {
+        self.head = Some(Box::new((status, headers.clone())));
+    }
+
+    /// The rest of the response does not come. The head of gRPC says nothing by itself.
+    pub(super) fn hear_no_more(&mut self) {
+        self.head.take_if(|head| grpc::is_open(head.0, &head.1));
+        self.hear_frame(None);
     }
 
     /// A message says that the call was taken.

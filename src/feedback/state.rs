@@ -409,13 +409,12 @@ impl<G> State<G> {
         });
         let least = answer.least_wait.or((!short.is_empty()).then_some(FIRST_WAIT));
         let wait = wait.or(least.map(doubled)).map(|wait| wait.min(heard.max));
-        if answer.verdict == Verdict::Unavailable {
-            self.fail(heard);
-        }
         let Some(wait) = wait else {
             if answer.verdict == Verdict::Refused {
                 self.refused_at = now;
                 self.learner(now).0.refused(now, sent, None);
+            } else {
+                self.fail(heard);
             }
             return None;
         };

@@ -116,7 +116,7 @@ type Part = Frame<<Body as HttpBody>::Data>;
 
 /// A body of which the begin was read.
 struct BegunBody {
-    begin: VecDeque<Part>,
+    begin: VecDeque<Result<Part, ::reqwest::Error>>,
     rest: Body,
     hint: SizeHint,
 }
@@ -130,7 +130,7 @@ impl HttpBody for BegunBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Part, Self::Error>>> {
         match self.begin.pop_front() {
-            Some(part) => Poll::Ready(Some(Ok(part))),
+            Some(part) => Poll::Ready(Some(part)),
             None => Pin::new(&mut self.rest).poll_frame(context),
         }
     }
@@ -145,20 +145,24 @@ impl HttpBody for BegunBody {
     }
 }
 
-/// Reads the begin of the body. The response has it all the same.
-pub(super) async fn read(response: Response) -> Result<(Response, Vec<u8>), ::reqwest::Error> {
+/// Reads the begin of the body. The response has it all the same, and the error that it ends with.
+pub(super) async fn read(response: Response) -> (Response, Vec<u8>) {
     let (head, mut rest) = into_parts(response);
     let (mut begin, mut text, hint) = (VecDeque::new(), Vec::new(), rest.size_hint());
     while text.len() < MOST_READ {
         let frame = poll_fn(|context| Pin::new(&mut rest).poll_frame(context)).await;
-        let Some(frame) = frame.transpose()? else { break };
-        if let Some(data) = frame.data_ref() {
+        let Some(frame) = frame else { break };
+        if let Some(data) = frame.as_ref().ok().and_then(Frame::data_ref) {
             text.extend_from_slice(data);
         }
+        let is_cut = frame.is_err();
         begin.push_back(frame);
+        if is_cut {
+            break;
+        }
     }
     let body = Body::wrap(BegunBody { begin, rest, hint });
-    Ok((http::Response::from_parts(head, body).into(), text))
+    (http::Response::from_parts(head, body).into(), text)
 }
 
 #[cfg(feature = "tower")]
@@ -244,7 +248,7 @@ mod tests {
     #[tokio::test]
     async fn no_more_is_read_than_an_error_may_be_long() {
         static TEXT: [u8; MOST_READ] = [7; MOST_READ];
-        let (response, text) = read(endless(&TEXT)).await.expect("no error");
+        let (response, text) = read(endless(&TEXT)).await;
         assert_eq!((text.len(), response.content_length()), (MOST_READ, None));
         let shorter = tokio_test::task::spawn(read(endless(&TEXT[1..]))).poll().is_pending();
         assert!(shorter, "more may follow");
@@ -253,7 +257,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_was_read_is_the_same_body() {
         let response = http::Response::new("hello").into();
-        let (response, text) = read(response).await.expect("no error");
+        let (response, text) = read(response).await;
         assert_eq!((&*text, response.content_length()), (&b"hello"[..], Some(5)));
         let mut body = http::Response::from(response).into_body();
         assert!(!body.is_end_stream());
@@ -262,7 +266,7 @@ mod tests {
         assert!(body.is_end_stream() && body.frame().await.is_none());
 
         let response = endless(b"hello");
-        let begin = VecDeque::from([Frame::data(Bytes::from_static(b"hell"))]);
+        let begin = VecDeque::from([Ok(Frame::data(Bytes::from_static(b"hell")))]);
         let (rest, hint) = (into_parts(response).1, SizeHint::default());
         let mut body = BegunBody { begin, rest, hint };
         assert!(!body.is_end_stream());

@@ -241,7 +241,9 @@ impl<C: Cost> Middleware for RateLimit<C> {
             && feedback.judges()
             && (status.is_client_error() || status.is_server_error())
         {
-            let (whole, body) = read(response?).await?;
+            let head = response?;
+            call.keep_head(status, head.headers());
+            let (whole, body) = read(head).await;
             call.observe_body(status, whole.headers(), &body).await;
             response = Ok(whole);
         }

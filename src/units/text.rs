@@ -40,12 +40,17 @@ const COUNTED: [&str; 14] = [
 /// Times without a fixed length, and what to write.
 const NO_UNITS: [(&[&str], &str); 3] = [
     (
-        &["month", "months", "mo"],
+        &["month", "months", "mo", "M"],
         "a month has 28 to 31 days: write 30d, or count by a window of it, as in 1000/30d fixed window",
     ),
     (&["week", "weeks", "w"], "write 7d"),
     (&["year", "years", "y"], "a year has 365 or 366 days: write 365d"),
 ];
+
+/// What to write instead of a unit of time, if it has no fixed length.
+pub(crate) fn instead_of(unit: &str) -> Option<&'static str> {
+    NO_UNITS.iter().find(|(names, _)| names.contains(&unit)).map(|&(_, instead)| instead)
+}
 
 const UNIT_NAMES: &str = "ns, us, ms, s, min, h or day";
 
@@ -247,9 +252,9 @@ impl<'a> Cursor<'a> {
         let count = count.ok_or_else(|| Fault::new(at.clone(), expected()))?;
         let known = UNITS.iter().find(|(_, names)| names.contains(&unit));
         let unknown = || {
-            let instead = NO_UNITS.iter().find(|(names, _)| names.contains(&unit));
             let expected = || format!("expected {UNIT_NAMES}");
-            Fault::new(unit_at.clone(), instead.map_or_else(expected, |(_, say)| (*say).to_owned()))
+            let reason = instead_of(unit).map_or_else(expected, str::to_owned);
+            Fault::new(unit_at.clone(), reason)
         };
         let (unit, _) = known.ok_or_else(unknown)?;
         let nanos = unit.as_nanos().checked_mul(count);

@@ -55,6 +55,19 @@ fn while_calls_are_paused_an_answer_to_a_call_sent_before_the_refusal_is_stale()
 }
 
 #[test]
+fn a_failure_that_names_a_time_is_a_pause_and_no_outage() {
+    let is_down = |fields: &[_]| {
+        let mut state = fresh();
+        for sent in 0..20 {
+            hear(&mut state, (sent, 20), &read(503, fields), false);
+        }
+        state.server_state(at(20)).is_down
+    };
+    assert!(!is_down(&[("retry-after", "1")]));
+    assert!(is_down(&[]));
+}
+
+#[test]
 fn a_limiter_over_redis_is_shrunk_at_first_then_once_a_second_and_when_little_remains() {
     let mut state = fresh();
     let cases = [

@@ -138,4 +138,7 @@ fn a_field_that_is_there_twice_is_refused() {
         check::<Limit>(", \"max\": 1", field, value);
     }
     check::<Limit>("", "limits", "[\"1/s\"]");
+    // It is the same as none.
+    let window = ", \"policy\": \"fixed-window\", \"limit\": 1, \"window\": \"1s\"";
+    check::<AnyPolicy>(window, "aligned", "false");
 }

@@ -13,7 +13,7 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full};
 use reqwest::{Request, Response, StatusCode};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Next};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 use tollgate::feedback::{Dialect, Dialects, Feedback, Verdict};
@@ -373,6 +373,49 @@ async fn a_limiter_that_learns_hears_the_responses() {
     let client = client.with(RateLimit::new(feedback.clone())).with(inside).build();
     client.get("http://a.org/").send().await.expect_err("no place");
     assert_eq!(feedback.stats().answers, 1, "and says nothing of the server");
+}
+
+/// A 429 with a body that begins, and then breaks off or stalls.
+async fn broken_refusals(stalls: bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            let head = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 30\r\ncontent-length: 9\r\n\r\nhello";
+            let _ = stream.read(&mut [0; 4096]).await;
+            let _ = stream.write_all(head.as_bytes()).await;
+            if stalls {
+                tokio::spawn(async move {
+                    let _open = stream;
+                    std::future::pending::<()>().await;
+                });
+            }
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_refusal_whose_body_does_not_come_is_heard_all_the_same() {
+    for stalls in [false, true] {
+        let url = format!("http://{}/", broken_refusals(stalls).await);
+        let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
+        let limit = RateLimit::new(limiter).max_wait(Duration::ZERO);
+        let limit = limit.feedback(|feedback| feedback.judge(|_, _| ()));
+        let client = client(limit);
+        let call = tokio::time::timeout(Duration::from_millis(300), client.get(&url).send());
+        match call.await {
+            Ok(answer) => {
+                let mut response = answer.expect("a head");
+                assert!(!stalls && response.status() == StatusCode::TOO_MANY_REQUESTS);
+                assert_eq!(response.chunk().await.expect("the begin").expect("data"), "hello");
+                response.chunk().await.expect_err("it breaks off");
+            }
+            Err(_) => assert!(stalls),
+        }
+        assert_eq!(refused_for(&client, &url).await, Some(30), "stalls: {stalls}");
+    }
 }
 
 fn refuses_in_trailers<'a>(

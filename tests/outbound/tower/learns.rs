@@ -356,6 +356,19 @@ async fn a_body_without_trailers_is_a_call_without_an_answer() {
     assert_eq!((feedback.stats().answers, refused, feedback.limiter().available()), (0, 0, 10));
 }
 
+/// It has no trailer, as gRPC's own have, and perhaps no body.
+#[tokio::test]
+async fn what_a_gateway_in_front_of_grpc_answers_is_heard() {
+    let feedback = Feedback::new(ten(&ManualClock::new()));
+    let service = RateLimitLayer::new(feedback.clone()).layer(service_fn(async |_: Request<()>| {
+        let fields = [("content-type", "application/grpc"), ("retry-after", "30")];
+        Ok::<_, Infallible>(says(429, &fields))
+    }));
+    drop(service.oneshot(get("/")).await.expect("an answer"));
+    let wait = feedback.try_acquire(1).await.expect_err("paused").retry_after();
+    assert_eq!(wait, Some(Duration::from_secs(30)));
+}
+
 /// As async-openai's, whose responses are reqwest's.
 #[cfg(feature = "reqwest")]
 #[tokio::test]
