@@ -16,6 +16,7 @@ use crate::limiter::{
 };
 use crate::policy::unlimited::Unlimited;
 use crate::rate_limiter::RateLimiter;
+use crate::units::Nanos;
 
 /// A limiter whose callers, once they have waited, go on a little later, each at a random time.
 ///
@@ -62,12 +63,16 @@ impl<L: OwnedLimiter> Jitter<L> {
     crate::limiter::methods_of_limiter!();
 
     /// A random wait, of a call that has waited and may wait for `left` more.
-    fn sleep(&self, left: Duration) -> Acquire<RateLimiter<Unlimited>> {
+    fn part_of(&self, left: Duration) -> Duration {
         let (random, count) = &*self.random;
         #[allow(clippy::cast_precision_loss)] // a part of a wait
         let part = random.hash_one(count.fetch_add(1, Ordering::Relaxed)) as f64 / u64::MAX as f64;
+        self.most.min(left).mul_f64(part)
+    }
+
+    fn sleep(&self, time: Duration) -> Acquire<RateLimiter<Unlimited>> {
         let bed = RateLimiter::with_clock(Unlimited, self.limiter.clock().clone());
-        bed.pause_for(self.most.min(left).mul_f64(part));
+        bed.pause_for(time);
         Acquire::new(bed, Ask::new(1, None))
     }
 }
@@ -77,6 +82,7 @@ impl<L: OwnedLimiter> Jitter<L> {
 pub struct Passing<L: OwnedLimiter> {
     jitter: Jitter<L>,
     ask: Ask<L::Cost>,
+    arrived: Nanos,
     stage: Stage<L>,
 }
 
@@ -93,7 +99,8 @@ impl<L: OwnedLimiter> Unpin for Passing<L> {}
 impl<L: OwnedLimiter> Passing<L> {
     fn new(jitter: &Jitter<L>, ask: &Ask<L::Cost>) -> Self {
         let stage = Stage::AtLimiter(Acquire::new(jitter.limiter.clone(), *ask));
-        Self { jitter: jitter.clone(), ask: *ask, stage }
+        let arrived = jitter.limiter.clock().now();
+        Self { jitter: jitter.clone(), ask: *ask, arrived, stage }
     }
 }
 
@@ -105,10 +112,17 @@ impl<L: OwnedLimiter> Future for Passing<L> {
             let grant = ready!(Pin::new(acquire).poll(context))?;
             let most = self.jitter.most;
             let left = self.ask.max_wait.map_or(most, |wait| wait.saturating_sub(grant.waited()));
-            if grant.waited().is_zero() || left.is_zero() {
+            if grant.waited().is_zero() {
                 return Poll::Ready(Ok(grant));
             }
-            self.stage = Stage::Sleeping(Kept::new(grant), self.jitter.sleep(left));
+            // From the grant on, which may be earlier than this poll.
+            let granted = self.arrived.saturating_add(grant.waited());
+            let until = granted.saturating_add(self.jitter.part_of(left));
+            let sleep = until.since(self.jitter.limiter.clock().now());
+            if sleep.is_zero() {
+                return Poll::Ready(Ok(grant));
+            }
+            self.stage = Stage::Sleeping(Kept::new(grant), self.jitter.sleep(sleep));
         }
         if let Stage::Sleeping(_, sleep) = &mut self.stage {
             ready!(Pin::new(sleep).poll(context))?;

@@ -225,10 +225,15 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ) -> impl Future<Output = Result<Self::Grant, Error>> + Send {
         async move {
             let one = n.each(Self::Cost::ONE, u32::min);
-            let there = self.quota().await?.remaining.each(Self::Cost::ONE, u32::max);
-            let part = n.each(there, u32::min);
+            let part = match self.quota().await {
+                Ok(quota) => n.each(quota.remaining.each(Self::Cost::ONE, u32::max), u32::min),
+                // Without its store a limiter may grant all the same.
+                Err(_) => n,
+            };
             match self.try_acquire(part).await {
-                Err(Error::Denied { .. }) if part != one => self.try_acquire(one).await,
+                Err(Error::Denied { .. } | Error::ExceedsCapacity(_)) if part != one => {
+                    self.try_acquire(one).await
+                }
                 answer => answer,
             }
         }
@@ -525,7 +530,8 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// Begins anew, as a new limiter, or over Redis as an absent key: nothing is taken, owed or paused. Callers that wait stay in the queue, places in
     /// flight stay taken until their grants are dropped, and counts go on.
     ///
-    /// Permits of before are not to be given back any more: do not refund grants of before, nor settle them at less.
+    /// Permits of before are not to be given back any more: do not refund grants of before, nor settle them at less, nor drop a
+    /// reservation that was granted before.
     ///
     /// A `Feedback` keeps what its server said, and of two limiters in [`and`](Self::and) only the first begins anew.
     ///

@@ -1,12 +1,16 @@
 //! A call that was sent, and what its answer teaches.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{self, Waker};
 use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
 
 use super::answer::{Answer, Verdict};
 use super::gate::{Gate, LEARNED};
-use super::grpc::Head;
+use super::grpc::{self, Head};
 use super::headers::Headers;
 use super::observer::{Feedback, Home};
 use super::shared::Shared;
@@ -91,6 +95,8 @@ impl<L: OwnedLimiter> Call<L> {
         body: &[u8],
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
         let answer = self.shared.read(status.into(), headers, Some(body));
+        // It is not heard again with the rest of the body.
+        self.head = None;
         self.answered(answer)
     }
 
@@ -128,10 +134,24 @@ impl<L: OwnedLimiter> Call<L> {
         drop(self.place.replace(place));
     }
 
+    /// As [`observe`](Self::observe), where nothing can wait.
+    pub(super) fn observe_at_once(&mut self, status: StatusCode, headers: &HeaderMap) {
+        let rest = pin!(self.observe(status, headers));
+        // A pause is sent to a shared limiter with the first poll.
+        let _ = rest.poll(&mut task::Context::from_waker(Waker::noop()));
+    }
+
+    /// The head of gRPC says nothing by itself.
+    fn hear_head_alone(&mut self) {
+        let head = self.head.take().filter(|head| !grpc::is_open(head.0, &head.1));
+        if let Some((status, headers)) = head.as_deref() {
+            self.observe_at_once(*status, headers);
+        }
+    }
+
     /// What follows from the answer. Nothing from a second one.
     fn learn(&mut self, answer: &Answer) -> Lesson {
         let Some(place) = self.place.take() else { return Lesson::default() };
-        self.head = None;
         let shared = &self.shared;
         let heard = shared.heard(self.sent, answer);
         let shown = (place.limited_by().map(Part::index) == Some(LEARNED), shared.waiting());
@@ -275,7 +295,7 @@ impl<L: OwnedLimiter> Call<L> {
 impl<L: OwnedLimiter> Drop for Call<L> {
     fn drop(&mut self) {
         if self.place.is_some() {
-            in_drop(|| self.hear_no_more());
+            in_drop(|| self.hear_head_alone());
         }
         if self.place.is_some() {
             let now = self.shared.limiter.clock().now();

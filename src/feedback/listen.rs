@@ -1,6 +1,5 @@
 //! What a call hears of its response where a layer hands it on: the head, and of gRPC what follows it.
 
-use std::pin::pin;
 use std::task::{Context, Waker};
 
 use http::{HeaderMap, StatusCode};
@@ -35,19 +34,11 @@ impl<L: OwnedLimiter> Call<L> {
         self.head = Some(Box::new((status, headers.clone())));
     }
 
-    /// The rest of the response does not come. The head of gRPC says nothing by itself.
-    pub(super) fn hear_no_more(&mut self) {
-        self.head.take_if(|head| grpc::is_open(head.0, &head.1));
-        self.hear_frame(None);
-    }
-
     /// A message says that the call was taken.
     pub(super) fn hear_frame(&mut self, trailers: Option<&HeaderMap>) {
         let Some(head) = self.head.take() else { return };
         let (status, mut headers) = *head;
         headers.extend(trailers.cloned().unwrap_or_default());
-        let rest = pin!(self.observe(status, &headers));
-        // A pause is sent to a shared limiter with the first poll, and a reader that has all may not poll again.
-        let _ = rest.poll(&mut Context::from_waker(Waker::noop()));
+        self.observe_at_once(status, &headers);
     }
 }

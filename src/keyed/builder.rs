@@ -149,7 +149,8 @@ where
     }
 
     /// Whether an absent key begins as a new limiter ([`Policy::start`]), with nothing stored, and so does an evicted
-    /// key. Default: no; an absent key is idle ([`Policy::idle`]).
+    /// key, which also goes when it is idle. Default: no; an absent key is idle ([`Policy::idle`]). A call that is refused
+    /// keeps its new key, which fills from then on.
     pub fn absent_is_new(self, is_new: bool) -> Self {
         self.with(|options| options.settings.absent_is_new = is_new)
     }

@@ -156,7 +156,12 @@ impl<K, P: Policy> Shard<K, P> {
         max_wait: Option<Duration>,
     ) -> (Result<Decision<P::Receipt>, Error>, bool) {
         let policy = self.rule.policy(absent.own.as_deref());
-        decide(policy, &mut absent.state, 0, now, cost, max_wait)
+        let (decision, changed) = decide(policy, &mut absent.state, 0, now, cost, max_wait);
+        // What is not stored would begin anew with each call: what a refused caller waits for would never come.
+        let is_denied = matches!(decision, Err(Error::Denied { .. }));
+        let fills = self.settings.absent_is_new
+            && policy.idle_at(&absent.state).is_none_or(|idle| idle > now);
+        (decision, changed || is_denied && fills)
     }
 
     /// Puts an absent key into the table.

@@ -225,8 +225,10 @@ impl<P: Policy> Inner<P> {
 
     /// How much is left.
     pub(crate) fn quota(&self, now: Nanos) -> Quota<P::Cost> {
-        let remaining = self.available(now);
-        Quota { remaining, ..Quota::of(&self.policy, &self.state, now) }
+        let of_state = Quota::of(&self.policy, &self.state, now);
+        let paused = self.not_before.since(now);
+        let reset_after = of_state.reset_after.map(|reset| reset.max(paused));
+        Quota { remaining: self.available(now), reset_after, ..of_state }
     }
 
     /// What it does now.

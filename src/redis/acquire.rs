@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::grant::RedisGrant;
 use super::limiter::RedisRateLimiter;
-use super::line::waiter::{GrantInfo, Outcome, Turn};
+use super::line::waiter::{Booking, GrantInfo, Outcome, Turn};
 use super::script::Scripted;
 use super::shared::SharedKey;
 use crate::clock::Clock;
@@ -67,7 +67,8 @@ impl<P: Scripted, C: Connection> Caller<'_, P, C> {
     /// Joins the queue. `waker` is called when there is an outcome.
     fn enter(&mut self, turn: Turn, waker: Option<&Waker>) {
         if self.ask.cost.is_zero() && !self.shared.end(End::IsClosed) {
-            self.place.progress = Progress::Over(Some(Outcome::Granted(GrantInfo::default())));
+            let info = GrantInfo { booking: Some(Booking::NONE), ..GrantInfo::default() };
+            self.place.progress = Progress::Over(Some(Outcome::Granted(info)));
             return;
         }
         let Self { shared, ask: Ask { cost, max_wait, claim }, place } = self;

@@ -113,7 +113,8 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     /// of zero.
     #[must_use]
     pub fn is_shared(&self) -> bool {
-        matches!(&self.origin, Origin::Redis(info) if info.booking.is_some())
+        let is_any = !self.cost.is_zero() || !self.returnable.is_zero();
+        is_any && matches!(&self.origin, Origin::Redis(info) if info.booking.is_some())
     }
 
     /// Corrects the cost once it is known: see [`Grant::settle`].

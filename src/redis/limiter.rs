@@ -233,8 +233,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         let mut todo = Vec::new();
         wire::put_shrink::<P>(&mut todo, remaining);
         let (cost, booking) = match self.report(todo).await? {
-            Some(Report::Charged(cost, booking)) => (cost, Some(booking)),
-            _ => (P::Cost::default(), None),
+            Some(Report::Charged(cost, booking)) => (cost, booking),
+            _ => (P::Cost::default(), Booking::NONE),
         };
         Ok(self.charged(cost, booking))
     }
@@ -242,7 +242,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// See [`Limiter::take_anyway`](crate::Limiter::take_anyway).
     pub(super) async fn charge_anyway(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
         if n.is_zero() {
-            return Ok(self.charged(n, None));
+            return Ok(self.charged(n, Booking::NONE));
         }
         let policy = self.policy();
         policy.check_debt(&policy.idle(Nanos::ZERO), Nanos::ZERO, n)?;
@@ -252,19 +252,19 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         wire::put_settle::<P>(&mut todo, n);
         let booking = match self.report(todo).await? {
             Some(Report::Charged(_, last)) => {
-                Some(Booking { sequence: last.sequence.wrapping_add(1), ..last })
+                Booking { sequence: last.sequence.wrapping_add(1), ..last }
             }
-            _ => None,
+            _ => Booking::NONE,
         };
         self.shared.count(|stats| stats.granted += 1);
         Ok(self.charged(n, booking))
     }
 
     /// Permits that a change has charged.
-    fn charged(&self, cost: P::Cost, booking: Option<Booking>) -> RedisGrant<P, C> {
+    fn charged(&self, cost: P::Cost, booking: Booking) -> RedisGrant<P, C> {
         // The script charges no places in flight, and the drop of the grant gives them back.
         self.shared.with_lock(|line| line.hold(cost));
-        let info = GrantInfo { waited: Duration::ZERO, booking, limited_by: None };
+        let info = GrantInfo { booking: Some(booking), ..GrantInfo::default() };
         RedisGrant::new(Arc::clone(&self.shared), cost, info)
     }
 

@@ -392,3 +392,41 @@ fn callers_that_have_waited_do_not_go_on_in_step() {
     // One in each step if they are evenly spread.
     assert!(most_at_once < 16, "{most_at_once} at once");
 }
+
+/// Its task ran late, or its reservation was awaited later.
+#[test]
+fn jitter_counts_from_the_grant_and_ends_with_the_timeout() {
+    for _ in 0..20 {
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock(bucket(10.0, 1).initial(0), &clock);
+        let limiter = Jitter::new(limiter, ms(500));
+        let mut call = limiter.try_acquire_timeout(1, ms(200));
+        assert!(is_waiting(&mut call));
+        clock.advance(ms(200));
+        assert!(!is_waiting(&mut call));
+        limiter.limiter().try_acquire(1).expect("since then");
+        let mut call = limiter.acquire(1);
+        assert!(is_waiting(&mut call));
+        clock.advance(ms(700));
+        assert!(!is_waiting(&mut call));
+    }
+}
+
+#[test]
+fn nothing_is_whole_again_before_a_pause_ends() {
+    fn check<P: Policy<Cost = u32>>(policy: P, taken: u32) {
+        let clock = ManualClock::new();
+        let limiter = RateLimiter::with_clock(policy, &clock);
+        let _ = limiter.try_acquire(taken).expect("free").settle(taken);
+        limiter.pause_for(secs(30));
+        let quota = limiter.quota();
+        assert_eq!((quota.remaining, quota.reset_after), (0, Some(secs(30))));
+        clock.advance(secs(30));
+        assert_eq!(limiter.quota().remaining, 10);
+    }
+    for taken in [0, 4] {
+        check(FixedWindow::new(10, secs(1)), taken);
+        check(SlidingWindowLog::new(10, secs(1)), taken);
+    }
+    check(InFlight::new(10), 0);
+}

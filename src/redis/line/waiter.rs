@@ -21,11 +21,17 @@ pub(crate) struct Booking {
     pub(crate) policy: u32,
 }
 
+impl Booking {
+    /// Of no permits: there is nothing to give back, and more can be charged to it.
+    pub(crate) const NONE: Self =
+        Self { sequence: 0, due: Nanos::ZERO, earliest: Nanos::ZERO, policy: 0 };
+}
+
 /// The wait of a grant, and its booking.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GrantInfo {
     pub(crate) waited: Duration,
-    /// `None` if Redis charged nothing: for a cost of zero, or without Redis.
+    /// `None` if it was granted without Redis.
     pub(crate) booking: Option<Booking>,
     pub(crate) limited_by: Option<Part>,
 }

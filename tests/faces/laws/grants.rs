@@ -22,6 +22,11 @@ pub(crate) fn what_was_used_beyond_the_estimate_is_owed<F: Face>() {
     drop((grant, other));
     clock.advance(5 * TENTH);
     assert_eq!(granted(waiting).waited(), 5 * TENTH);
+    // As much as that of a grant of nothing.
+    let (_, limiter) = full::<F>(10);
+    let mut grant = granted(limiter.acquire(0));
+    granted(grant.settle(7));
+    assert_eq!((grant.cost(), at_once(limiter.available()).expect("a number")), (7, 3));
 }
 
 pub(crate) fn what_was_not_used_comes_back_once<F: Face>() {

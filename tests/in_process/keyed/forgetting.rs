@@ -102,19 +102,6 @@ fn a_refused_key_takes_no_room() {
     assert!(limiter.try_acquire(&1, 5).is_ok() && !limiter.is_empty());
 }
 
-/// Nor one that was refused because it would have to wait for too long.
-#[test]
-fn a_key_at_which_nothing_is_granted_in_time_takes_no_room() {
-    let policy = TokenBucket::new(Rate::per_second(1.0), 5).initial(0);
-    let builder = KeyedRateLimiter::builder(policy).clock(ManualClock::new());
-    let limiter = builder.absent_is_new(true).build();
-    for key in 0..10 {
-        let refused = limiter.blocking_try_acquire_timeout(&key, 1, ms(999));
-        assert_eq!(refused.expect_err("in a second").retry_after(), Some(secs(1)));
-    }
-    assert_eq!((limiter.len(), limiter.stats().refused), (0, 10));
-}
-
 /// Forgotten at the very moment, and not a nanosecond before.
 #[test]
 fn a_key_is_forgotten_when_it_is_idle_and_not_before() {
@@ -148,6 +135,21 @@ fn a_key_with_a_place_in_flight_stays_until_it_is_given_back() {
     assert!(limiter.try_acquire(&1, 1).is_err());
     drop(grant);
     assert!(limiter.try_acquire(&2, 1).is_ok());
+}
+
+/// With each call it began anew, and never had what the one before was to wait for.
+#[test]
+fn a_new_key_fills_while_its_calls_are_refused() {
+    let clock = ManualClock::new();
+    let policy = TokenBucket::new(Rate::per_second(1.0), 5).initial(3);
+    let builder = KeyedRateLimiter::<u64, _>::builder(policy).absent_is_new(true);
+    let limiter = builder.clock(&clock).build();
+    assert!(limiter.try_acquire(&7, 6).is_err(), "never");
+    assert_eq!(limiter.len(), 0);
+    let wait = limiter.try_acquire(&7, 4).expect_err("not yet").retry_after().expect("known");
+    assert_eq!((wait, limiter.len()), (secs(1), 1));
+    clock.advance(wait);
+    assert!(limiter.try_acquire(&7, 4).is_ok());
 }
 
 #[test]
