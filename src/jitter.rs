@@ -62,8 +62,8 @@ impl<L: OwnedLimiter> Jitter<L> {
 
     crate::limiter::methods_of_limiter!();
 
-    /// A random wait, of a call that has waited and may wait for `left` more.
-    fn part_of(&self, left: Duration) -> Duration {
+    /// Of a call that has waited, and may wait for `left` more.
+    fn random_wait(&self, left: Duration) -> Duration {
         let (random, count) = &*self.random;
         #[allow(clippy::cast_precision_loss)] // a part of a wait
         let part = random.hash_one(count.fetch_add(1, Ordering::Relaxed)) as f64 / u64::MAX as f64;
@@ -117,7 +117,7 @@ impl<L: OwnedLimiter> Future for Passing<L> {
             }
             // From the grant on, which may be earlier than this poll.
             let granted = self.arrived.saturating_add(grant.waited());
-            let until = granted.saturating_add(self.jitter.part_of(left));
+            let until = granted.saturating_add(self.jitter.random_wait(left));
             let sleep = until.since(self.jitter.limiter.clock().now());
             if sleep.is_zero() {
                 return Poll::Ready(Ok(grant));

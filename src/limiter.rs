@@ -530,8 +530,8 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// Begins anew, as a new limiter, or over Redis as an absent key: nothing is taken, owed or paused. Callers that wait stay in the queue, places in
     /// flight stay taken until their grants are dropped, and counts go on.
     ///
-    /// Permits of before are not to be given back any more: do not refund grants of before, nor settle them at less, nor drop a
-    /// reservation that was granted before.
+    /// Permits of before are not to be given back any more: do not refund grants of before, nor settle them at less, nor
+    /// drop reservations that were granted before.
     ///
     /// A `Feedback` keeps what its server said, and of two limiters in [`and`](Self::and) only the first begins anew.
     ///

@@ -22,7 +22,7 @@ pub(crate) fn what_was_used_beyond_the_estimate_is_owed<F: Face>() {
     drop((grant, other));
     clock.advance(5 * TENTH);
     assert_eq!(granted(waiting).waited(), 5 * TENTH);
-    // As much as that of a grant of nothing.
+    // Also beyond an estimate of zero.
     let (_, limiter) = full::<F>(10);
     let mut grant = granted(limiter.acquire(0));
     granted(grant.settle(7));
