@@ -27,7 +27,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Guide: [clients and servers](https://docs.rs/tollgate/latest/tollgate/guide/http/index.html).
+//! Guide: [clients and servers](crate::guide::http).
 //!
 //! # Three limits
 //!
@@ -145,7 +145,7 @@
 //! `concurrent-requests` are not taken for requests.
 //!
 //! To settle the cost of a call that was observed: [settling an LLM
-//! call](https://docs.rs/tollgate/latest/tollgate/guide/http/index.html#settling-an-llm-call).
+//! call](crate::guide::http#settling-an-llm-call).
 //!
 //! # How long to wait
 //!

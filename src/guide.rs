@@ -1,110 +1,74 @@
-//! Guides: which policy to take, what the calls do, clients and servers, files, operations, tests, Redis, and
-//! the way over from other rate limiters.
+//! The pages of `docs`: which policy to take, what the methods do, clients and servers, files, operations, tests, Redis, why
+//! things are as they are, and the way over from other rate limiters.
+
+/// The package `tests` compiles the code of these pages. Their links are relative; the first definition of a link counts,
+/// so `links.md` leads to the modules instead.
+macro_rules! pages {
+    ($($(#[$title:meta])* $name:ident = $page:literal;)*) => {
+        $(
+            $(#[$title])*
+            ///
+            #[doc = include_str!("guide/links.md")]
+            #[doc = include_str!(concat!("../docs/", $page))]
+            pub mod $name {}
+        )*
+    };
+}
 
 /// Which policy to take, with the same calls through each of them.
 ///
+#[doc = include_str!("guide/links.md")]
 #[doc = include_str!("../docs/pictures/urls.md")]
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 
-/// The calls of every limiter, the grant, changes, bounds, keys and errors.
-///
-#[doc = include_str!("../docs/methods.md")]
-pub mod methods {}
-
-/// Which limiter can do what.
-///
-#[doc = include_str!("../docs/abilities.md")]
-pub mod abilities {}
-
-/// What is promised, and which test holds it.
-///
-#[doc = include_str!("../docs/guarantees.md")]
-pub mod guarantees {}
-
-/// reqwest, tower, limits that are learned from headers, and unknown quotas.
-///
-#[cfg(all(feature = "reqwest", feature = "serde", feature = "tower"))]
-#[doc = include_str!("../docs/http.md")]
-pub mod http {}
-
-/// What to write for reqwest, ureq, hyper-util, tonic, octocrab, kube, async-openai and others.
-///
-#[doc = include_str!("../docs/clients.md")]
-pub mod clients {}
-
-/// Limits as text, by name, and from a file.
-///
-#[cfg(feature = "serde")]
-#[doc = include_str!("../docs/config.md")]
-pub mod config {}
-
-/// What to watch, what a limiter costs, overload and shutdown.
-///
-#[cfg(all(feature = "metrics", feature = "redis"))]
-#[doc = include_str!("../docs/operations.md")]
-pub mod operations {}
-
-/// Tests that take no time.
-///
-#[cfg(feature = "tokio")]
-#[doc = include_str!("../docs/testing.md")]
-pub mod testing {}
-
-/// Which crate for which layer, and how to come from another one.
-///
-#[doc = include_str!("../docs/comparison.md")]
-pub mod comparison {}
+pages! {
+    /// The methods of every limiter, the grant, changes, bounds, keys and errors.
+    methods = "methods.md";
+    /// Which limiter can do what.
+    abilities = "abilities.md";
+    /// What is promised, and which test holds it.
+    guarantees = "guarantees.md";
+    /// What the crate does not do, and what to do instead.
+    limits = "limits.md";
+    /// reqwest, tower, limits that are learned from headers, and unknown quotas.
+    http = "http.md";
+    /// What to write for reqwest, ureq, hyper-util, tonic, octocrab, kube, async-openai and others.
+    clients = "clients.md";
+    /// Limits as text, by name, and from a file.
+    config = "config.md";
+    /// What to watch, what a limiter costs, overload and shutdown.
+    operations = "operations.md";
+    /// Tests that take no time.
+    testing = "testing.md";
+    /// What is stored in Redis, and what each fault costs.
+    redis = "redis.md";
+    /// Which crate for which layer, and how to come from another one.
+    comparison = "comparison.md";
+    /// Why things are as they are.
+    design = "design.md";
+    /// Profiles and experiments behind the [`design`].
+    measurements = "measurements.md";
+}
 
 /// The way over from other rate limiters: names side by side, what differs, a program before and after.
 pub mod from {
-    /// Bucket4j, of Java.
-    ///
-    #[doc = include_str!("../docs/from/bucket4j.md")]
-    pub mod bucket4j {}
-
-    /// governor. The package `tests/from` compiles its code.
-    ///
-    #[cfg(not(doctest))]
-    #[doc = include_str!("../docs/from/governor.md")]
-    pub mod governor {}
-
-    /// Guava's `RateLimiter`, of Java.
-    ///
-    #[doc = include_str!("../docs/from/guava.md")]
-    pub mod guava {}
-
-    /// leaky-bucket. The package `tests/from` compiles its code.
-    ///
-    #[cfg(not(doctest))]
-    #[doc = include_str!("../docs/from/leaky-bucket.md")]
-    pub mod leaky_bucket {}
-
-    /// Resilience4j, of Java.
-    ///
-    #[doc = include_str!("../docs/from/resilience4j.md")]
-    pub mod resilience4j {}
-
-    /// tower's `RateLimit`. The package `tests/from` compiles its code.
-    ///
-    #[cfg(not(doctest))]
-    #[doc = include_str!("../docs/from/tower.md")]
-    pub mod tower {}
-
-    /// `tower_governor`. The package `tests/from` compiles its code.
-    ///
-    #[cfg(not(doctest))]
-    #[doc = include_str!("../docs/from/tower_governor.md")]
-    pub mod tower_governor {}
-
-    /// `golang.org/x/time/rate`.
-    ///
-    #[doc = include_str!("../docs/from/x-time-rate.md")]
-    pub mod x_time_rate {}
+    pages! {
+        /// Bucket4j, of Java.
+        bucket4j = "from/bucket4j.md";
+        /// governor.
+        governor = "from/governor.md";
+        /// Guava's `RateLimiter`, of Java.
+        guava = "from/guava.md";
+        /// leaky-bucket.
+        leaky_bucket = "from/leaky-bucket.md";
+        /// Resilience4j, of Java.
+        resilience4j = "from/resilience4j.md";
+        /// tower's `RateLimit`.
+        tower = "from/tower.md";
+        /// `tower_governor`.
+        tower_governor = "from/tower_governor.md";
+        /// `golang.org/x/time/rate`.
+        x_time_rate = "from/x-time-rate.md";
+    }
 }
-
-/// What is stored in Redis, and what each fault costs.
-///
-#[cfg(feature = "redis")]
-#[doc = include_str!("../docs/redis.md")]
-pub mod redis {}

@@ -198,33 +198,5 @@ pub use stats::{Stats, Waits};
 pub use throttle::{Throttle, Throttled};
 pub use units::{InvalidRate, Nanos, Rate};
 
-#[cfg(any(doc, doctest))]
+#[cfg(all(doc, not(doctest)))]
 pub mod guide;
-
-/// Why things are as they are: `docs/design.md`.
-///
-/// [measurements]: crate::measurements
-/// [redis]: ../guide/redis/index.html
-#[doc = include_str!("../docs/design.md")]
-#[cfg(doc)]
-pub mod design {}
-
-/// Profiles and experiments behind the [`design`]: `docs/measurements.md`.
-///
-/// [benchmarks]: https://docs.rs/crate/tollgate/latest/source/docs/benchmarks.md
-/// [design]: crate::design
-#[doc = include_str!("../docs/measurements.md")]
-#[cfg(doc)]
-pub mod measurements {}
-
-/// The code in the README is tested with the rest, where there are all features that it shows.
-#[cfg(all(
-    doctest,
-    feature = "metrics",
-    feature = "redis",
-    feature = "reqwest",
-    feature = "serde",
-    feature = "tower"
-))]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -4,7 +4,7 @@
 //! A [`Publisher`] reads the counts that limiters keep anyway, and hands the changes to the recorder. So a grant
 //! costs the same with and without metrics.
 //!
-//! Guide: [operations](https://docs.rs/tollgate/latest/tollgate/guide/operations/index.html#what-to-watch), with alerts.
+//! Guide: [operations](crate::guide::operations#what-to-watch), with alerts.
 //!
 //! | metric | kind | |
 //! |---|---|---|

@@ -10,8 +10,8 @@
 //! # Ok::<(), tollgate::InvalidLimit>(())
 //! ```
 //!
-//! Guides: [clients and servers](https://docs.rs/tollgate/latest/tollgate/guide/http/index.html), [limits from a
-//! file](https://docs.rs/tollgate/latest/tollgate/guide/config/index.html).
+//! Guides: [clients and servers](crate::guide::http), [limits from a
+//! file](crate::guide::config).
 //!
 //! The client and its clones share the limits. Requests of one limit are sent in the order in which they were
 //! made, and a request that is dropped while it waits leaves the queue and takes nothing.

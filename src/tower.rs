@@ -6,7 +6,7 @@
 //! | [`RateLimitByLayer`] | clients; key or cost from the request | waits | in the future of `call` |
 //! | [`RefuseLayer`] | servers | answers 429 with `Retry-After` | in the future of `call` |
 //!
-//! Guides: [clients and servers](https://docs.rs/tollgate/latest/tollgate/guide/http/index.html), [clients, one by
+//! Guides: [clients and servers](crate::guide::http), [clients, one by
 //! one](crate::guide::clients).
 //!
 //! The limit belongs to the limiter, not to a service: clones, and all services that a layer makes, share it. Any
@@ -30,21 +30,7 @@
 //! [`RateLimitLayer::new`] with a [`Feedback`](crate::feedback::Feedback) learns as well: for a service whose calls go
 //! to one server. It waits in `poll_ready`, for requests of any type.
 //!
-//! ```
-//! # async fn example() -> Result<(), tonic::transport::Error> {
-//! use tollgate::tower::RateLimitLayer;
-//! use tollgate::{Rate, RateLimiter, TokenBucket};
-//! use tonic::Status;
-//! use tonic::transport::Endpoint;
-//! use tower::Layer;
-//!
-//! let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
-//! let channel = Endpoint::from_static("http://[::1]:50051").connect().await?;
-//! let channel = RateLimitLayer::learn(limiter)
-//!     .refuse_with(|error| Status::resource_exhausted(error.to_string()))
-//!     .layer(channel); // for `GreeterClient::new(channel)`
-//! # Ok(()) }
-//! ```
+//! [Clients, one by one](crate::guide::clients) has a gRPC client of tonic.
 //!
 //! # A client that waits
 //!

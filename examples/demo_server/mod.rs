@@ -2,16 +2,20 @@
 //! second it answers `429 Too Many Requests` with `Retry-After`, as public APIs do.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header::RETRY_AFTER};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use http_body_util::Empty;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{HeaderValue, RETRY_AFTER};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -35,17 +39,19 @@ impl DemoServer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let counts = Arc::new(Mutex::new(Counts::new(quota)));
-        let routes = Router::new().route("/", get(answer)).with_state(Arc::clone(&counts));
         let (stop, stopped) = oneshot::channel();
-        let server = axum::serve(listener, routes).with_graceful_shutdown(async {
-            // The owner has stopped or dropped the server: it ends in both cases.
-            let _ = stopped.await;
-        });
-        let task = tokio::spawn(server.into_future());
+        let task = tokio::spawn(serve(listener, Arc::clone(&counts), stopped));
         Ok(Self { address, counts, task, stop })
     }
 
+    /// Where it listens.
+    #[allow(dead_code)] // One example has no use for it.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Where to call it.
+    #[allow(dead_code)]
     pub(crate) fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
@@ -99,13 +105,39 @@ impl Counts {
     }
 }
 
-async fn answer(State(counts): State<Arc<Mutex<Counts>>>) -> Response {
-    if lock(&counts).admit() {
-        StatusCode::OK.into_response()
-    } else {
-        // The oldest accepted request leaves the window within a second: in whole seconds, one.
-        (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "1")]).into_response()
+/// Accepts connections until the owner has stopped or dropped the server.
+async fn serve(
+    listener: TcpListener,
+    counts: Arc<Mutex<Counts>>,
+    mut stopped: oneshot::Receiver<()>,
+) -> io::Result<()> {
+    let connections = GracefulShutdown::new();
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => accepted?.0,
+            _ = &mut stopped => break,
+        };
+        let counts = Arc::clone(&counts);
+        let service = service_fn(move |_: Request<Incoming>| {
+            let response = answer(&counts);
+            async { Ok::<_, Infallible>(response) }
+        });
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+        // An error means that the client has left.
+        tokio::spawn(connections.watch(connection));
     }
+    connections.shutdown().await;
+    Ok(())
+}
+
+fn answer(counts: &Mutex<Counts>) -> Response<Empty<Bytes>> {
+    let mut response = Response::new(Empty::new());
+    if !lock(counts).admit() {
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        // The oldest accepted request leaves the window within a second: in whole seconds, one.
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
 }
 
 /// Plain counts stay usable even if a holder of the lock panicked.

@@ -18,7 +18,7 @@ use crate::wait_queue::Bounds;
 /// The limiters of [`Limits`]: one for each name.
 ///
 /// Clones share them. [`reload`](Self::reload) changes the limits while they work. Guide: [limits as text, and from a
-/// file](https://docs.rs/tollgate/latest/tollgate/guide/config/index.html).
+/// file](crate::guide::config).
 ///
 /// ```
 /// use tollgate::{Limiter, Limits, ManualClock, RateLimiters};

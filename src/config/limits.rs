@@ -22,7 +22,7 @@ use crate::wait_queue::Bounds;
 /// This is the data: made here, or read from a file with the feature `serde`.
 /// [`RateLimiters`](crate::RateLimiters) are the limiters that enforce it.
 ///
-/// Guide: [limits as text, and from a file](https://docs.rs/tollgate/latest/tollgate/guide/config/index.html).
+/// Guide: [limits as text, and from a file](crate::guide::config).
 ///
 /// ```
 /// use tollgate::{Limits, ManualClock, Per, RateLimiters};

@@ -154,13 +154,14 @@ impl<C: Cost> RateLimitLayer<C> {
     /// client that knows some errors only: tonic takes all others for `Code::Unknown`.
     ///
     /// ```
+    /// use std::io;
     /// use tollgate::tower::RateLimitLayer;
     /// use tollgate::{Rate, RateLimiter, TokenBucket};
-    /// use tonic::Status;
     ///
     /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
+    /// // For tonic: `|error| Status::resource_exhausted(error.to_string())`.
     /// let layer = RateLimitLayer::new(limiter)
-    ///     .refuse_with(|error| Status::resource_exhausted(error.to_string()));
+    ///     .refuse_with(|error| io::Error::new(io::ErrorKind::QuotaExceeded, error));
     /// ```
     #[must_use]
     pub fn refuse_with<E: Into<BoxError>>(

@@ -35,7 +35,6 @@ const TOGETHER: &str =
     "Threads hold nothing of rules together: take a `RateLimiter`, which does the same for less.";
 const UNCOUNTED: &str = "Calls that are served by what a thread holds are not counted.";
 
-#[cfg(feature = "feedback")]
 use tollgate::feedback::Feedback;
 
 faces! {
@@ -59,14 +58,10 @@ faces! {
     and_both "`And` of equal limiters":
         |policy, clock| plain(policy.clone(), clock.clone()).and(&at_key(policy, clock)),
         Otherwise LimitedBy ONE_OF_TWO, Otherwise Reset THE_FIRST;
-    #[cfg(feature = "feedback")]
     feedback "`Feedback`": |policy, clock| Feedback::new(plain(policy, clock));
-    #[cfg(feature = "feedback")]
     feedback_key "`Feedback` of a key": |policy, clock| Feedback::new(at_key(policy, clock));
-    #[cfg(feature = "feedback")]
     feedback_any "`Feedback` of an `AnyRateLimiter`":
         |policy, clock| Feedback::new(AnyRateLimiter::new(plain(policy, clock)));
-    #[cfg(feature = "feedback")]
     any_feedback "`AnyRateLimiter` of a `Feedback`":
         |policy, clock| AnyRateLimiter::new(Feedback::new(plain(policy, clock)));
 }

@@ -11,23 +11,12 @@ pub(crate) mod table;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-#[cfg(not(feature = "redis"))]
-use tollgate::Policy;
-#[cfg(feature = "redis")]
 use tollgate::redis::Scripted;
 use tollgate::{ManualClock, OwnedLimiter, TokenBucket};
 
-/// A policy that the laws use. With a Redis it has a script.
-#[cfg(feature = "redis")]
-pub(crate) trait TestPolicy: Scripted<Cost = u32> + fmt::Debug {}
-#[cfg(feature = "redis")]
-impl<P: Scripted<Cost = u32> + fmt::Debug> TestPolicy for P {}
-
 /// A policy that the laws use.
-#[cfg(not(feature = "redis"))]
-pub(crate) trait TestPolicy: Policy<Cost = u32> + fmt::Debug {}
-#[cfg(not(feature = "redis"))]
-impl<P: Policy<Cost = u32> + fmt::Debug> TestPolicy for P {}
+pub(crate) trait TestPolicy: Scripted<Cost = u32> + fmt::Debug {}
+impl<P: Scripted<Cost = u32> + fmt::Debug> TestPolicy for P {}
 
 /// A kind of limiter.
 pub(crate) trait Face: 'static {
@@ -187,10 +176,6 @@ pub(crate) use each_law;
 
 /// One law for one face.
 pub(crate) fn check<F: Face>(ability: Ability, name: &str, law: fn()) {
-    // Without the feature this law asks for nothing.
-    if cfg!(not(feature = "feedback")) && matches!(ability, Ability::Taught) {
-        return;
-    }
     let is_out_of_reach = F::OUT_OF_REACH.contains(&name);
     let refusal = refusal(F::REFUSALS, ability);
     match refusal.or(is_out_of_reach.then_some(Refusal::Otherwise("the law asks for it"))) {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "feedback")]
 use tollgate::feedback::Feedback;
 use tollgate::redis::RedisRateLimiter;
 use tollgate::{AnyRateLimiter, Jitter, ManualClock, OwnedLimiter, RateLimiter, TokenBucket};
@@ -46,7 +45,6 @@ faces! {
     in_process_and "`And`, of a `RateLimiter` and it":
         |policy, clock| in_process(policy.clone(), clock.clone()).and(&plain(policy, clock)),
         Otherwise LimitedBy ONE_OF_TWO, Otherwise Reset THE_FIRST;
-    #[cfg(feature = "feedback")]
     feedback "`Feedback` of it": |policy, clock| Feedback::new(plain(policy, clock)),
         Otherwise Delay LAST_REPLY;
 }

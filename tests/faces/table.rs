@@ -70,7 +70,7 @@ fn render(columns: &[Column]) -> String {
 
 /// The page says what the laws have found. With `ABILITIES=write` it is written.
 pub(crate) fn check(columns: &[Column]) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/abilities.md");
+    let file = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/abilities.md"));
     let page = render(columns);
     if env::var_os("ABILITIES").is_some_and(|what| what == "write") {
         fs::write(&file, &page).expect("a folder of documentation");

@@ -4,7 +4,7 @@
 //! the time that all processes of a machine share, and how late it was: that is measured, so that
 //! the bounds hold on a busy machine without being wide on an idle one.
 //!
-//! `cargo test --features redis --test fleet -- --nocapture` prints the measurements.
+//! `cargo test -p tests --test fleet -- --nocapture` prints the measurements.
 #![cfg(unix)]
 
 mod big;

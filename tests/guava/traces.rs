@@ -7,7 +7,7 @@
 
 mod limiter;
 mod model;
-#[cfg(all(unix, feature = "redis"))]
+#[cfg(unix)]
 mod over_redis;
 mod published_runs;
 mod replay;

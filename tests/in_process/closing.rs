@@ -287,7 +287,6 @@ fn two_limiters_close_the_first_and_the_second_serves_whom_it_has_granted() {
     closed(outcome(&mut waiting));
 }
 
-#[cfg(feature = "feedback")]
 #[test]
 fn a_feedback_waits_for_its_calls_and_closes_its_limiter_then() {
     use tollgate::feedback::Feedback;

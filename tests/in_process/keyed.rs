@@ -5,6 +5,5 @@ mod forgetting;
 mod grants;
 mod lines;
 mod policies;
-#[cfg(feature = "tokio")]
 mod tasks;
 mod twins;

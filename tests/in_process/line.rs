@@ -8,7 +8,6 @@ mod load;
 mod order;
 mod overtaken;
 mod retiming;
-#[cfg(feature = "tokio")]
 mod stopped;
 mod tenants;
 mod timed;

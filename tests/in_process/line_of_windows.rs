@@ -193,14 +193,12 @@ fn after_another_policy() {
 }
 
 /// Tokio's clock does not stop at due times when it is moved by hand, so alarms go off late.
-#[cfg(feature = "tokio")]
 fn late<T: Send + 'static>(work: impl AsyncFnOnce() -> T + Send + 'static) -> T {
     finishes(|| crate::support::paused().block_on(work()))
 }
 
 /// A window starts when its first request is granted: 3 s late, and so is all that comes after it.
 /// `asked_before`: whether the queue was walked before.
-#[cfg(feature = "tokio")]
 async fn predicts_after_a_late_alarm(asked_before: bool) {
     let policy = FixedWindow::new(10, secs(10));
     let limiter = RateLimiter::with_clock(policy, tollgate::Clock::tokio());
@@ -223,14 +221,12 @@ async fn predicts_after_a_late_alarm(asked_before: bool) {
     assert_eq!(waits, [13, 23, 23].map(secs));
 }
 
-#[cfg(feature = "tokio")]
 #[test]
 fn after_a_late_alarm() {
     late(async || predicts_after_a_late_alarm(false).await);
 }
 
 /// The prediction made before the alarm is no longer valid.
-#[cfg(feature = "tokio")]
 #[test]
 fn after_a_late_alarm_of_a_queue_that_was_walked_before() {
     late(async || predicts_after_a_late_alarm(true).await);

@@ -2,7 +2,6 @@
 //! otherwise. `laws` holds what is true of every policy, `stress` what needs the processor for
 //! itself.
 
-#[cfg(feature = "tokio")]
 mod bad_input;
 mod book_examples;
 mod cancel;
@@ -22,12 +21,10 @@ mod names;
 mod pauses;
 mod published_mistakes;
 mod rooms;
-#[cfg(feature = "tokio")]
 mod runtimes;
 mod shown;
 mod snippets;
 mod support;
-#[cfg(feature = "tokio")]
 mod true_cost;
 
 use faces::tests_of_face as tests_in_process;

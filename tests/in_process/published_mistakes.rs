@@ -16,7 +16,6 @@
 mod arithmetic;
 mod crowd;
 mod edges;
-#[cfg(feature = "tokio")]
 mod paused;
 
 use tollgate::{ManualClock, Policy, RateLimiter};

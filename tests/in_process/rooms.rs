@@ -39,7 +39,7 @@ type Method = (Segments, String);
 impl Crate {
     fn read() -> Self {
         let mut modules = BTreeMap::new();
-        read_modules(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "", &mut modules);
+        read_modules(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../src")), "", &mut modules);
         Self { modules }
     }
 

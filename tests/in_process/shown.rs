@@ -92,7 +92,6 @@ fn all_that_a_program_holds_is_shown() {
     shows(&Part::new(0, 2), &["Part(limit 1 of 2)"]);
 }
 
-#[cfg(feature = "feedback")]
 #[test]
 fn a_feedback_is_shown_and_what_it_judges() {
     use tollgate::block_on;

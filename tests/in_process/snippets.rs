@@ -22,7 +22,7 @@ pub(crate) fn read(files: &[PathBuf]) -> impl Iterator<Item = (&PathBuf, String)
 
 #[test]
 fn all_code_in_the_documentation_is_tested() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let (mut sources, mut pages) = (Vec::new(), vec![root.join("README.md")]);
     files(&root.join("src"), "rs", &mut sources);
     files(&root.join("docs"), "md", &mut pages);
@@ -32,38 +32,86 @@ fn all_code_in_the_documentation_is_tested() {
             assert!(!marks.contains("ignore"), "{}:{}: {text}", file.display(), line + 1);
         }
     }
-    for (page, text) in read(&pages).filter(|(_, text)| text.contains("```rust")) {
+    let tested = include_str!("../pages.rs");
+    for (page, _) in read(&pages).filter(|(_, text)| text.contains("```rust")) {
         let page = page.strip_prefix(root).expect("below the root").display().to_string();
-        assert!(is_compiled(root, &page), "{page}: {}", text.len());
+        assert!(tested.contains(&format!(" \"{page}\"\n")), "tests/pages.rs lacks {page}");
     }
 }
 
-/// Whether the code of a page is compiled: a module of the guide has it, and doctests are not told to skip that module;
-/// if they are, a package in `tests` has it.
-fn is_compiled(root: &Path, page: &str) -> bool {
-    let mut sources = Vec::new();
-    files(&root.join("src"), "rs", &mut sources);
-    let here: String = read(&sources).map(|(_, text)| text).collect();
-    let include = format!("#[doc = include_str!(\"../{page}\")]");
-    let Some((before, _)) = here.split_once(&include) else { return false };
-    if !before.ends_with("#[cfg(not(doctest))]\n    ")
-        && !before.ends_with("#[cfg(not(doctest))]\n")
-    {
-        return true;
-    }
-    let include = format!("#[cfg(doctest)]\n#[doc = include_str!(\"../../../{page}\")]");
-    let packages = ["from"].map(|package| root.join("tests").join(package).join("src/lib.rs"));
-    read(&packages).any(|(_, text)| text.contains(&include))
+/// Inline links and link definitions of a page, without those that leave the repository.
+fn relative_links(text: &str) -> impl Iterator<Item = &str> {
+    let inline = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+    let definitions =
+        text.lines().filter_map(|line| Some(line.strip_prefix('[')?.split_once("]: ")?.1));
+    inline.chain(definitions).filter(|link| !link.contains(':'))
 }
 
-/// Registries show the README without the files beside it.
+/// The anchor of a heading, as sites that show Markdown make it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim_start_matches('#').trim().to_lowercase();
+    kept.chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
 #[test]
-fn links_in_the_readme_are_absolute() {
-    let readme = include_str!("../../README.md");
-    let targets: Vec<_> = readme.split("](").skip(1).collect();
-    assert!(targets.len() > 15, "{} links", targets.len());
-    for target in targets {
-        assert!(target.starts_with("https://"), "{}", target.lines().next().unwrap_or_default());
+fn each_relative_link_leads_to_a_file_and_a_heading() {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let mut pages: Vec<_> = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "tests/README.md"]
+        .map(|page| root.join(page))
+        .into();
+    files(&root.join("docs"), "md", &mut pages);
+    let mut followed = 0;
+    for (page, text) in read(&pages).filter(|(page, _)| !page.ends_with("urls.md")) {
+        for link in relative_links(&text) {
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() {
+                page.clone()
+            } else {
+                page.parent().expect("a folder").join(path)
+            };
+            assert!(target.exists(), "{}: {link}", page.display());
+            if !heading.is_empty() {
+                let target = fs::read_to_string(&target).expect("text");
+                let is_there =
+                    target.lines().any(|line| line.starts_with('#') && anchor(line) == heading);
+                assert!(is_there, "{}: {link}", page.display());
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed > 150, "{followed} links");
+}
+
+/// In rustdoc a page has no files beside it: each of its links to another page has a definition that leads to the module.
+#[test]
+fn pages_of_the_guide_link_to_modules() {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let defined = include_str!("../../src/guide/links.md");
+    let pictures = include_str!("../../docs/pictures/urls.md");
+    let mut pages = Vec::new();
+    files(&root.join("docs"), "md", &mut pages);
+    pages.retain(|page| {
+        !page.ends_with("benchmarks.md") && !page.to_string_lossy().contains("pictures")
+    });
+    for (page, text) in read(&pages) {
+        let text = text.replace("](#", "](:");
+        let inline = text
+            .split("](")
+            .skip(1)
+            .find(|link| !link.split(')').next().unwrap_or_default().contains(':'));
+        assert!(inline.is_none(), "{}: write {inline:?} as a link definition", page.display());
+        let labels =
+            text.lines().filter_map(|line| Some(line.strip_prefix('[')?.split_once("]: ")?.0));
+        for label in labels.filter(|label| !label.starts_with('^')) {
+            let line = format!("[{label}]: ");
+            let is_defined = [defined, pictures]
+                .iter()
+                .any(|all| all.lines().any(|other| other.starts_with(&line)));
+            assert!(is_defined, "{}: src/guide/links.md lacks [{label}]", page.display());
+        }
     }
 }
 
@@ -71,7 +119,7 @@ fn links_in_the_readme_are_absolute() {
 #[test]
 fn the_search_of_the_documentation_finds_the_names_of_others() {
     let mut sources = Vec::new();
-    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "rs", &mut sources);
+    files(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src"), "rs", &mut sources);
     let text: String = read(&sources).map(|(_, text)| text).collect();
     let attributes = text.split("#[doc(alias").skip(1).filter_map(|rest| rest.split(")]").next());
     let found: BTreeSet<_> =

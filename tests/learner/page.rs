@@ -1,7 +1,7 @@
 //! The section of `docs/benchmarks.md`: all scenarios with all kinds of clients.
 //!
 //! ```text
-//! LEARNER=write cargo test --release --features feedback --test learner -- --ignored page
+//! LEARNER=write cargo test --release -p tests --test learner -- --ignored page
 //! ```
 
 use std::fmt::Write as _;
@@ -241,7 +241,7 @@ fn section() -> String {
         "{BEGIN}
 ## Learned limits
 
-Simulated, on a manual clock: `LEARNER=write cargo test --release --features feedback --test learner -- --ignored
+Simulated, on a manual clock: `LEARNER=write cargo test --release -p tests --test learner -- --ignored
 page` writes this section, and each run the same. Figures are means of {} seeds. Back-off waits up to 1, 2, 4 .. 64 s
 at random before it tries a call again; the obeying one adds the time that a refusal names. AWS's adaptive mode is a
 token bucket in the client, whose rate CUBIC sets; it counts refusals, not failures, and its back-off ends at 20 s. These
@@ -258,7 +258,7 @@ Refused / mean s / p99 s / last call over that of an oracle / most arrivals in a
 
 Wanted at load 1.2 are at most 2, 5, 13 and 20 % of back-off's refusals for 1, 10, 50 and 100 clients. As a mean of eight
 seeds a hundred clients have 20.7 %, and at load 2 their last call is 1.123 times an oracle's, where 1.12 is wanted
-(`cargo test --release --features feedback --test learner -- --include-ignored --nocapture strangers`). A hundred clients with
+(`cargo test --release -p tests --test learner -- --include-ignored --nocapture strangers`). A hundred clients with
 30 calls each know their share of 0.1/s by single refusals only. A larger first cut lowers the refusals and delays the last
 call, a smaller one does the opposite.
 
@@ -273,7 +273,7 @@ call, a smaller one does the opposite.
 }
 
 fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/benchmarks.md")
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks.md"))
 }
 
 /// Writes the section in the place of the old one, or at the end.

@@ -1,7 +1,7 @@
 //! The picture: a learned rate over time, beside the quota that the client did not know.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plotters::prelude::*;
 
@@ -17,7 +17,7 @@ const OURS: RGBColor = RGBColor(20, 90, 190);
 const END: f64 = 300.0;
 
 pub(crate) fn path(file: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/pictures/learner").join(file)
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/pictures/learner")).join(file)
 }
 
 /// Writes the picture, and a link definition with it: a page of rustdoc has no files beside it.

@@ -1,5 +1,5 @@
 //! What must be reached, a test for each row. Each runs with a few seeds; what is not a mean holds for every one of them:
-//! `FIRST=100 SEEDS=10 cargo test --release --features feedback --test learner` tries others.
+//! `FIRST=100 SEEDS=10 cargo test --release -p tests --test learner` tries others.
 
 use std::env;
 use std::ops::Range;

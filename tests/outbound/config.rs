@@ -1,6 +1,5 @@
 //! Limits as text and from files.
 
-#[cfg(all(feature = "feedback", feature = "redis", feature = "tower"))]
 mod any_text;
 mod corpus;
 mod policies;

@@ -432,7 +432,6 @@ fn the_dashboard_has_the_metrics_of_the_code_and_no_others() {
     }
 }
 
-#[cfg(feature = "feedback")]
 #[test]
 fn the_rate_of_a_feedback_is_what_it_has_learned() {
     use tollgate::feedback::Feedback;
@@ -467,7 +466,6 @@ fn the_rate_of_a_feedback_is_what_it_has_learned() {
     assert_eq!(format!("{publisher:?}"), "Publisher { limiters: 0 }");
 }
 
-#[cfg(feature = "feedback")]
 #[test]
 fn callers_that_wait_for_the_server_count_as_waiting() {
     use tollgate::feedback::Feedback;

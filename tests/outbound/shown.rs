@@ -8,7 +8,6 @@ fn shows(value: &impl Debug, words: &[&str]) {
     assert!(words.iter().all(|word| shown.contains(word)), "{shown}");
 }
 
-#[cfg(feature = "tower")]
 #[tokio::test]
 async fn layers_and_services_are_shown() {
     use std::convert::Infallible;
@@ -33,7 +32,6 @@ async fn layers_and_services_are_shown() {
     shows(&client, &["ClientIp", "proxies: None", "ipv6_prefix: 64"]);
 }
 
-#[cfg(all(feature = "reqwest", feature = "serde"))]
 #[test]
 fn limits_and_the_middleware_are_shown_without_their_keys() {
     use tollgate::reqwest::RateLimit;

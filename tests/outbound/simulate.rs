@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
-#[path = "../../examples/simulate.rs"]
+#[path = "../../examples/apps/simulate.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod example;
 

@@ -4,7 +4,6 @@ mod bodies;
 mod client_ip;
 mod clones;
 mod fields;
-#[cfg(feature = "feedback")]
 mod learns;
 mod readiness;
 mod refusals;

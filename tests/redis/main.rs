@@ -4,10 +4,8 @@
 
 mod clusters;
 mod faults;
-#[cfg(feature = "tower")]
 mod layers;
 mod proxies;
 mod servers;
 mod support;
-#[cfg(all(feature = "feedback", feature = "tower"))]
 mod two_as_one;

@@ -13,7 +13,6 @@ mod faces;
 mod faces_in_process;
 #[path = "../faces/redis.rs"]
 mod faces_over_redis;
-#[cfg(feature = "feedback")]
 mod feedback;
 mod heard;
 #[path = "../redis/manual.rs"]

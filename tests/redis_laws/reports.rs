@@ -4,9 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::FutureExt;
-#[cfg(feature = "metrics")]
 use metrics_exporter_prometheus::PrometheusBuilder;
-#[cfg(feature = "metrics")]
 use tollgate::metrics::Publisher;
 use tollgate::redis::{Reconnecting, RedisRateLimiter};
 use tollgate::{Event, Limiter, ManualClock, Rate, SmoothBursty, TokenBucket};
@@ -109,7 +107,6 @@ fn to_ask_for_the_wait_for_one_number_books_nothing() {
     assert_eq!(limiter.counters().asked, asked);
 }
 
-#[cfg(feature = "metrics")]
 #[test]
 fn the_waits_and_the_rate_are_published() {
     let clock = ManualClock::auto_advance();
@@ -135,7 +132,6 @@ fn the_waits_and_the_rate_are_published() {
 }
 
 /// Two limiters under `And` are one row for a recorder: their requests are added up, and so are their callers.
-#[cfg(feature = "metrics")]
 #[test]
 fn the_requests_and_callers_of_both_limiters_are_published_together() {
     let clock = ManualClock::new();

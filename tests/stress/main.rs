@@ -7,7 +7,7 @@
 //!
 //! A program of its own, with the other test that measures real time, as both need the processors.
 //!
-//! Two seconds in all. `STRESS_SECONDS=60 cargo test --test stress -- --nocapture` runs for a minute and
+//! Two seconds in all. `STRESS_SECONDS=60 cargo test -p tests --test stress -- --nocapture` runs for a minute and
 //! prints how close each scenario came; `STRESS_SEED` repeats the choices, though not the order in which
 //! threads meet.
 

@@ -3,7 +3,7 @@
 //! One file a question; `../run` runs them all. By hand, from the root of the repository:
 //!
 //! ```sh
-//! cargo run --release --manifest-path benches/peers/Cargo.toml -- decide
+//! cargo run --release -p peers -- decide
 //! ```
 
 mod crowd;

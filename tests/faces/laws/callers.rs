@@ -11,7 +11,6 @@ use futures::executor::block_on;
 
 use super::*;
 
-#[cfg(feature = "stream")]
 pub(crate) fn items_wait_for_permits_and_none_is_lost<F: Face>() {
     use futures::{Stream, StreamExt};
     use tollgate::Throttle;
@@ -38,9 +37,6 @@ pub(crate) fn items_wait_for_permits_and_none_is_lost<F: Face>() {
     assert!(none.next().now_or_never().expect("the end").is_none());
     assert_eq!(granted(limiter.available()), 1);
 }
-
-#[cfg(not(feature = "stream"))]
-pub(crate) fn items_wait_for_permits_and_none_is_lost<F: Face>() {}
 
 pub(crate) fn a_future_joins_at_its_first_poll<F: Face>() {
     let (clock, limiter) = empty::<F>(1);

@@ -176,7 +176,6 @@ pub(crate) fn a_limiter_without_its_type_is_the_same_limiter<F: Face>() {
     assert_eq!(granted(second).waited(), 2 * TENTH);
 }
 
-#[cfg(feature = "feedback")]
 pub(crate) fn a_refusal_of_a_server_holds_the_limiter_back<F: Face>() {
     use tollgate::feedback::Feedback;
 
@@ -195,6 +194,3 @@ pub(crate) fn a_refusal_of_a_server_holds_the_limiter_back<F: Face>() {
     assert_eq!(granted(beside).waited(), ms(7_100));
     drop(granted(through));
 }
-
-#[cfg(not(feature = "feedback"))]
-pub(crate) fn a_refusal_of_a_server_holds_the_limiter_back<F: Face>() {}

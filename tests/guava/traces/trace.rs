@@ -82,7 +82,7 @@ pub(crate) fn warming_up() -> Vec<Scenario> {
 /// Read at run time, not included at compile time: the published package leaves these megabytes out
 /// and still compiles.
 fn read(name: &str) -> Vec<Scenario> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guava/traces").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("guava/traces").join(name);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| {
         panic!("{}: {error} (the traces are in the repository only)", path.display())
     });

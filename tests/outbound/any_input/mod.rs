@@ -19,7 +19,7 @@ mod tests {
     /// Runs a target over its corpus, and over what is left of each input if it is cut off, at some twenty places.
     #[track_caller]
     fn holds_of_corpus(target: &str, judge: fn(&[u8])) {
-        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/outbound/any_input/corpus");
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/outbound/any_input/corpus");
         let inputs = fs::read_dir(Path::new(corpus).join(target)).expect("a corpus");
         let inputs: Vec<_> = inputs.map(|input| input.expect("an input").path()).collect();
         assert!(inputs.len() > 4, "{target} has {} inputs", inputs.len());

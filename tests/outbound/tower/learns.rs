@@ -370,7 +370,6 @@ async fn what_a_gateway_in_front_of_grpc_answers_is_heard() {
 }
 
 /// As async-openai's, whose responses are reqwest's.
-#[cfg(feature = "reqwest")]
 #[tokio::test]
 async fn responses_of_reqwest_hold_the_grant_and_teach() {
     let feedback = Feedback::new(ten(&ManualClock::new()));

@@ -315,7 +315,6 @@ async fn clones_in_axum_share_the_limit() {
 
 /// Redis does not answer: the layer says so at once, and a limiter that allows all meanwhile lets requests
 /// through, without fields.
-#[cfg(feature = "redis")]
 #[tokio::test]
 async fn a_store_that_is_away_is_a_503_or_what_the_limiter_does_without_it() {
     use tollgate::redis::{Reconnecting, RedisRateLimiter, Unavailable};

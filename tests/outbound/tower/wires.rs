@@ -233,7 +233,6 @@ async fn a_refusal_under_tonic_has_a_code() {
 }
 
 /// A server that refuses by gRPC's own words, in a response without a message, teaches the layer.
-#[cfg(feature = "feedback")]
 #[tokio::test]
 async fn tonic_is_taught_by_push_back() {
     let servers = RefuseLayer::new(limiter(1).1).respond(|_, response| {
@@ -257,7 +256,6 @@ async fn tonic_is_taught_by_push_back() {
 }
 
 /// With a message, the status comes in the trailer: tonic's client reads it, and so does the layer.
-#[cfg(feature = "feedback")]
 #[tokio::test]
 async fn tonic_is_taught_by_a_trailer() {
     let refuse = async || {

@@ -40,23 +40,25 @@ impl Clock {
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/redis/support/shifted_time.rs");
         // Beside this program, where the compiler has written before.
         let library =
             env::current_exe().expect("it has a name").with_file_name("libshifted_time.so");
         // Others may compile it at the same time.
         let new = library.with_extension(process::id().to_string());
+        let source = library.with_extension(format!("{}.rs", process::id()));
+        fs::write(&source, include_str!("shifted_time.rs")).expect("beside the program");
         let beside_cargo = Path::new(env!("CARGO")).with_file_name("rustc");
         let rustc = env::var_os("RUSTC").map(PathBuf::from);
         let rustc = rustc.or_else(|| beside_cargo.exists().then_some(beside_cargo));
         let output = Command::new(rustc.unwrap_or_else(|| "rustc".into()))
             .args(["--edition", "2024", "--crate-type", "cdylib", "-O", "-o"])
             .arg(&new)
-            .arg(source)
+            .arg(&source)
             .output()
             .expect("a compiler starts");
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{source}: {}\n{errors}", output.status);
+        assert!(output.status.success(), "{}: {}\n{errors}", source.display(), output.status);
+        fs::remove_file(source).expect("it was written");
         fs::rename(&new, &library).expect("the build directory can be written");
         library
     })

@@ -3,7 +3,7 @@
 //! From the root of the repository, in 20 s:
 //!
 //! ```text
-//! cargo run --release --manifest-path benches/peers/Cargo.toml --example compare
+//! cargo run --release -p peers --example compare
 //! ```
 //!
 //! It fails if a figure of this crate is not as expected. `-- paused` leaves out what takes real time, and `-- write`

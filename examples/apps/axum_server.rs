@@ -1,7 +1,7 @@
 //! A server that limits each API key, and four clients that take its answers differently.
 //!
 //! ```text
-//! cargo run --features tower --example axum_server
+//! cargo run -p examples --bin axum_server
 //! ```
 //!
 //! Each key has 5 requests a second, 10 at once, and all together have 100 in flight. The server is axum's, on a free

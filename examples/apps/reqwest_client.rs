@@ -1,7 +1,7 @@
 //! A client of reqwest with two lines of this crate, against a server with a quota that the client does not know.
 //!
 //! ```text
-//! cargo run --features reqwest --example reqwest_client
+//! cargo run -p examples --bin reqwest_client
 //! ```
 //!
 //! The server, on a free loopback port, accepts 40 requests in any sliding second, and says in each response what

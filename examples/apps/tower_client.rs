@@ -1,7 +1,7 @@
 //! A client of hyper in layers of tower, with and without a limit, against a server that has one.
 //!
 //! ```text
-//! cargo run --features tower --example tower_client
+//! cargo run -p examples --bin tower_client
 //! ```
 //!
 //! The server, on a free loopback port, accepts 55 requests in any sliding second. 32 tasks share one client; the
@@ -20,6 +20,7 @@ use tollgate::tower::RateLimitLayer;
 use tollgate::{InFlight, Rate, RateLimiter, Same, SmoothBursty};
 use tower::{Service, ServiceBuilder, ServiceExt};
 
+#[path = "../demo_server/mod.rs"]
 mod demo_server;
 use demo_server::DemoServer;
 

@@ -1,7 +1,7 @@
 //! What a program sees of its limiters: counts, waits, events, and what Prometheus scrapes.
 //!
 //! ```text
-//! cargo run --features metrics --example metrics
+//! cargo run -p examples --bin metrics
 //! ```
 //!
 //! Three limiters work for four seconds: one with more calls than its rate, one for uploads whose callers give up

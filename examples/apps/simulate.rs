@@ -3,8 +3,8 @@
 //! A real limiter on a manual clock, so hours take no time and each run shows the same:
 //!
 //! ```text
-//! cargo run --example simulate -- "100/min burst 20, 10 in flight" --demand 5/s --for 5min
-//! cargo run --example simulate -- "100/min burst 20" --demand 5/s --for 5min \
+//! cargo run -p examples --bin simulate -- "100/min burst 20, 10 in flight" --demand 5/s --for 5min
+//! cargo run -p examples --bin simulate -- "100/min burst 20" --demand 5/s --for 5min \
 //!     --against "90/min sliding window" --delay 0..80ms --svg target/simulated.svg
 //! ```
 

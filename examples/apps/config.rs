@@ -1,7 +1,7 @@
 //! Limits from a file, and another file while callers wait.
 //!
 //! ```sh
-//! cargo run --features serde --example config
+//! cargo run -p examples --bin config
 //! ```
 //!
 //! Eight tasks call each of four APIs as often as `examples/config/limits.toml` lets them, and each call takes
@@ -30,7 +30,7 @@ struct Tally {
 type Tallies = [[Tally; 2]; APIS.len()];
 
 fn read(file: &str) -> Result<Limits, Box<dyn Error>> {
-    let path = format!("{}/examples/config/{file}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/config/{file}", env!("CARGO_MANIFEST_DIR"));
     Ok(toml::from_str(&fs::read_to_string(path)?)?)
 }
 

@@ -2,8 +2,8 @@
 //! some of them are killed:
 //!
 //! ```text
-//! cargo run --release --features redis --example fleet             # half a minute
-//! cargo run --release --features redis --example fleet -- --quick  # eight seconds
+//! cargo run --release -p examples --bin fleet             # half a minute
+//! cargo run --release -p examples --bin fleet -- --quick  # eight seconds
 //! ```
 //!
 //! The API answers `429 Too Many Requests` above its quota in any sliding second. One worker is killed,
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use clap::{Parser, value_parser};
 use tokio::runtime::Builder;
 
-#[path = "demo_server/mod.rs"]
+#[path = "../demo_server/mod.rs"]
 mod demo_server;
 #[path = "fleet/report.rs"]
 mod report;
-#[path = "../tests/redis/support/mod.rs"]
+#[path = "../../tests/redis/support/mod.rs"]
 mod support;
 #[path = "fleet/view.rs"]
 mod view;

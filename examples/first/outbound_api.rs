@@ -10,18 +10,26 @@
 //! ```
 
 use std::error::Error;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use clap::{Parser, value_parser};
+use http_body_util::Empty;
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::HOST;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
 use indicatif::{ProgressBar, ProgressStyle};
-use reqwest::{Client, StatusCode};
+use lexopt::{Arg, ValueExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::timeout_at;
+use tokio::time::{timeout, timeout_at};
 use tollgate::{Policy, Rate, RateLimiter, SmoothBursty, SmoothWarmingUp};
 
+#[path = "../demo_server/mod.rs"]
 mod demo_server;
 use demo_server::DemoServer;
 
@@ -31,37 +39,58 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Calls an HTTP API from many tasks through one rate limiter, and prints what both sides saw.
-/// The API is a server of its own on a free loopback port. A run lasts an hour at most.
-#[derive(Parser)]
-#[command(allow_negative_numbers = true)] // so that the errors explain them
+const HELP: &str = "\
+Calls an HTTP API from many tasks through one rate limiter, and prints what both sides saw.
+The API is a server of its own on a free loopback port. A run lasts an hour at most.
+
+  --rate PER_SECOND   calls per second that the limiter lets through [default: 50]
+  --quota REQUESTS    requests that the server accepts in any sliding second [default: 1.1 x rate]
+  --calls CALLS       calls to make in all, at least 2 [default: ten seconds' worth]
+  --tasks TASKS       tasks that share the limiter and the calls, at most 400 [default: 32]
+  --warm-up SECONDS   start at a third of the rate and reach all of it in this time
+  --no-limit          call without a limiter, to see the 429s";
+
 struct Options {
-    /// Calls per second the limiter lets through
-    #[arg(long, value_name = "PER_SECOND", default_value = "50", value_parser = parse_rate)]
     rate: f64,
-
-    /// Requests the server accepts in any sliding second [default: 1.1 x rate]
-    #[arg(long, value_name = "REQUESTS", value_parser = value_parser!(u32).range(1..))]
     quota: Option<u32>,
-
-    /// Calls to make in all, at least 2 [default: ten seconds' worth, 500 at 50 per second]
-    #[arg(long, value_parser = value_parser!(u32).range(2..=1_000_000))]
     calls: Option<u32>,
-
-    /// Tasks that share the limiter and the calls, at most 400
-    #[arg(long, default_value = "32", value_parser = value_parser!(u32).range(1..=400))]
     tasks: u32,
-
-    /// Start at a third of the rate and reach all of it in this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, conflicts_with = "no_limit")]
     warm_up: Option<Duration>,
-
-    /// Call without a limiter, to see the 429s (such a call is lost)
-    #[arg(long)]
     no_limit: bool,
 }
 
 impl Options {
+    /// `None` if the help was asked for.
+    fn parse() -> Result<Option<Self>, lexopt::Error> {
+        let mut options = Self {
+            rate: 50.0,
+            quota: None,
+            calls: None,
+            tasks: 32,
+            warm_up: None,
+            no_limit: false,
+        };
+        let mut arguments = lexopt::Parser::from_env();
+        while let Some(argument) = arguments.next()? {
+            match argument {
+                Arg::Long("rate") => options.rate = arguments.value()?.parse_with(parse_rate)?,
+                Arg::Long("quota") => options.quota = Some(within(&mut arguments, 1, u32::MAX)?),
+                Arg::Long("calls") => options.calls = Some(within(&mut arguments, 2, 1_000_000)?),
+                Arg::Long("tasks") => options.tasks = within(&mut arguments, 1, 400)?,
+                Arg::Long("warm-up") => {
+                    options.warm_up = Some(arguments.value()?.parse_with(parse_seconds)?);
+                }
+                Arg::Long("no-limit") => options.no_limit = true,
+                Arg::Long("help") | Arg::Short('h') => return Ok(None),
+                _ => return Err(argument.unexpected()),
+            }
+        }
+        if options.no_limit && options.warm_up.is_some() {
+            return Err("--warm-up needs the limiter that --no-limit leaves out".into());
+        }
+        Ok(Some(options))
+    }
+
     /// Room for at least one call above the rate, which a burst or a late arrival can add.
     fn quota(&self) -> u32 {
         let default = (1.1 * self.rate).round().max(self.rate.ceil() + 1.0);
@@ -83,7 +112,15 @@ impl Options {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(&Options::parse()).await {
+    let done = match Options::parse() {
+        Ok(Some(options)) => run(&options).await,
+        Ok(None) => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(invalid) => Err(invalid.into()),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprint!("outbound_api: {failure}");
@@ -100,17 +137,16 @@ async fn main() -> ExitCode {
 
 async fn run(options: &Options) -> Result<(), Failure> {
     let server = DemoServer::start(options.quota()).await?;
-    let url = server.url();
     let rate = Rate::per_second(options.rate);
 
     let calls = if options.no_limit {
-        call_from_tasks(options, url, None::<RateLimiter<SmoothBursty>>).await
+        call_from_tasks(options, server.address(), None::<RateLimiter<SmoothBursty>>).await
     } else if let Some(period) = options.warm_up {
         let limiter = RateLimiter::new(SmoothWarmingUp::new(rate, period));
-        call_from_tasks(options, url, Some(limiter)).await
+        call_from_tasks(options, server.address(), Some(limiter)).await
     } else {
         let limiter = RateLimiter::new(SmoothBursty::new(rate).max_burst(MAX_BURST));
-        call_from_tasks(options, url, Some(limiter)).await
+        call_from_tasks(options, server.address(), Some(limiter)).await
     };
 
     // Stop the server first: also when a call has failed.
@@ -130,21 +166,19 @@ struct Call {
 #[derive(Clone)]
 struct Work {
     left: Arc<AtomicU32>,
-    client: Client,
-    url: String,
+    server: SocketAddr,
     bar: ProgressBar,
 }
 
 async fn call_from_tasks<P: Policy<Cost = u32>>(
     options: &Options,
-    url: String,
+    server: SocketAddr,
     limiter: Option<RateLimiter<P>>,
 ) -> Result<Vec<Call>, Failure> {
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} calls, {eta} left")?;
     let work = Work {
         left: Arc::new(AtomicU32::new(options.calls())),
-        client: Client::builder().no_proxy().timeout(REQUEST_TIMEOUT).build()?,
-        url,
+        server,
         bar: ProgressBar::new(options.calls().into()).with_style(style),
     };
 
@@ -172,6 +206,9 @@ async fn call_until_done<P: Policy<Cost = u32>>(
     limiter: Option<RateLimiter<P>>,
 ) -> Result<Vec<Call>, Failure> {
     let take_one = |left: u32| left.checked_sub(1);
+    let stream = TcpStream::connect(work.server).await?;
+    let (mut client, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
     let mut calls = Vec::new();
     while work.left.fetch_update(Relaxed, Relaxed, take_one).is_ok() {
         let waited = match &limiter {
@@ -179,10 +216,13 @@ async fn call_until_done<P: Policy<Cost = u32>>(
             None => Duration::ZERO,
         };
         let granted = Instant::now();
-        let refused = match work.client.get(&work.url).send().await?.status() {
+        client.ready().await?;
+        let request = Request::get("/").header(HOST, "localhost").body(Empty::<Bytes>::new())?;
+        let response = timeout(REQUEST_TIMEOUT, client.send_request(request)).await??;
+        let refused = match response.status() {
             StatusCode::OK => false,
             StatusCode::TOO_MANY_REQUESTS => true,
-            other => return Err(format!("{} answered {other}", work.url).into()),
+            other => return Err(format!("the server answered {other}").into()),
         };
         calls.push(Call { granted, waited, refused });
         work.bar.inc(1);
@@ -238,6 +278,13 @@ fn picture(grants: &[Duration], span: Duration) -> (String, String) {
     let block = |count: &usize| BLOCKS[(count * (BLOCKS.len() - 1)).div_ceil(most)];
     let scale = format!("each column is {slice:.1?}, the highest holds {most}");
     (counts.iter().map(block).collect(), scale)
+}
+
+/// The value of the last option, a number from `least` to `most`.
+fn within(arguments: &mut lexopt::Parser, least: u32, most: u32) -> Result<u32, lexopt::Error> {
+    let value = arguments.value()?.parse()?;
+    let error = || format!("{value} is not from {least} to {most}").into();
+    (least..=most).contains(&value).then_some(value).ok_or_else(error)
 }
 
 fn parse_rate(text: &str) -> Result<f64, Failure> {

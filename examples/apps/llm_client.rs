@@ -1,7 +1,7 @@
 //! A client of an LLM API, whose calls cost tokens: estimated before, known only while the answer streams.
 //!
 //! ```text
-//! cargo run --release --example llm_client
+//! cargo run --release -p examples --bin llm_client
 //! ```
 //!
 //! The API is a server on a free loopback port that streams its answers. A minute takes 0.4 s here. For each kind

@@ -2,8 +2,8 @@
 //! nothing. A composed policy is known only to a program with its type: call `inspect` and `reset` there.
 //!
 //! ```text
-//! cargo run --features redis --example redis_key -- redis://127.0.0.1/ quota:search
-//! cargo run --features redis --example redis_key -- redis://127.0.0.1/ quota:search --reset
+//! cargo run -p examples --bin redis_key -- redis://127.0.0.1/ quota:search
+//! cargo run -p examples --bin redis_key -- redis://127.0.0.1/ quota:search --reset
 //! ```
 
 use std::error::Error as StdError;

@@ -1,7 +1,7 @@
-//! Draws the pictures of `docs/choosing.md`: the same calls through each policy.
+//! Draws the picture of the README, and those of `docs/choosing.md`: the same calls through each policy.
 //!
 //! ```text
-//! cargo run --example pictures    # writes docs/pictures/*.svg
+//! cargo run -p examples --bin pictures    # writes docs/pictures/*.svg
 //! ```
 //!
 //! Real limiters on a manual clock, so that each run writes the same bytes. It also prints the size
@@ -36,6 +36,9 @@ const SPAN: Duration = Duration::from_secs(11);
 const STEP: Duration = Duration::from_millis(5);
 /// The duration of a call, during which its permits are in flight.
 const CALL: Duration = Duration::from_millis(400);
+
+/// The picture of the README.
+const CROWD: &str = "crowd.svg";
 
 const SIZE: (u32, u32) = (800, 460);
 const ARRIVAL: RGBColor = RGBColor(140, 140, 140);
@@ -74,7 +77,8 @@ fn main() -> Result<(), Failure> {
     rule!("same", 1, Same((TokenBucket::new(rate, 10), FixedWindow::new(30, 4 * second))));
     draw_trapezoid()?;
     draw_ramp()?;
-    write_urls()
+    write_urls()?;
+    draw_crowd()
 }
 
 /// The pictures once more as link definitions, for `tollgate::guide::choosing`: a page of rustdoc has no files
@@ -84,6 +88,7 @@ fn write_urls() -> Result<(), Failure> {
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<Vec<_>, std::io::Error>>()?;
     pictures.retain(|picture| picture.extension().is_some_and(|extension| extension == "svg"));
+    pictures.retain(|picture| !picture.ends_with(CROWD));
     pictures.sort();
     let mut urls = String::new();
     for picture in pictures {
@@ -96,7 +101,7 @@ fn write_urls() -> Result<(), Failure> {
 }
 
 fn path(file: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/pictures").join(file)
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/pictures")).join(file)
 }
 
 /// Thirty at once, eight a second for three seconds, and after two seconds of nothing twenty at once.
@@ -291,6 +296,52 @@ fn draw_ramp() -> Result<(), Failure> {
     text(&mut chart, (0.3, 115.0), "the rate: 100", 15, &LIMIT)?;
     text(&mut chart, (2.3, 66.0), "cold factor 3, the default", 15, &WAITED)?;
     text(&mut chart, (5.2, 35.0), "cold_factor(10.0)", 15, &AT_ONCE)?;
+    Ok(root.present()?)
+}
+
+/// 200 tasks call a server that accepts 50 calls in any second: without a limiter, where each refused task calls again after
+/// `Retry-After: 1`, and through one limiter.
+fn draw_crowd() -> Result<(), Failure> {
+    const TASKS: u32 = 200;
+    const QUOTA: u32 = 50;
+    let mut without = Vec::new();
+    for (second, left) in (0..).zip((1..=TASKS / QUOTA).rev()) {
+        let at = f64::from(second) + 0.05;
+        without.push((at, QUOTA, QUOTA * (left - 1)));
+    }
+    let clock = ManualClock::auto_advance();
+    let policy = SmoothBursty::evenly_spaced(Rate::per_second(f64::from(QUOTA)));
+    let limiter = RateLimiter::with_clock(policy, &clock);
+    let mut with = Vec::new();
+    for _ in 0..TASKS {
+        limiter.blocking_acquire(1)?;
+        let slice = (clock.elapsed().as_secs_f64() * 10.0).floor() / 10.0 + 0.05;
+        match with.last_mut() {
+            Some((at, accepted, _)) if *at == slice => *accepted += 1,
+            _ => with.push((slice, 1, 0)),
+        }
+    }
+
+    let path = path(CROWD);
+    let root = start(&path, "200 tasks call an API that accepts 50 calls a second")?;
+    let (upper, lower) = root.split_vertically(205);
+    let titles = ["each on its own", "through one RateLimiter"];
+    for ((area, bars), title) in [upper, lower].iter().zip([without, with]).zip(titles) {
+        let x_name = if title == titles[1] { "seconds" } else { "" };
+        let mut chart = chart(area, 5.0, 200.0, x_name, "calls")?;
+        let refused: u32 = bars.iter().map(|(_, _, refused)| refused).sum();
+        for (at, accepted, refused) in bars {
+            let (left, right) = (at - 0.04, at + 0.04);
+            let (low, high) = (f64::from(accepted), f64::from(accepted + refused));
+            let bar = |from, to, color: RGBColor| {
+                Rectangle::new([(left, from), (right, to)], color.filled())
+            };
+            chart.draw_series([bar(0.0, low, AT_ONCE), bar(low, high, REFUSED)])?;
+        }
+        text(&mut chart, (1.4, 190.0), title, 15, &BLACK)?;
+        text(&mut chart, (1.4, 165.0), "200 accepted", 14, &AT_ONCE)?;
+        text(&mut chart, (1.4, 140.0), &format!("{refused} refused with 429"), 14, &REFUSED)?;
+    }
     Ok(root.present()?)
 }
 

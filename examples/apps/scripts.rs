@@ -2,7 +2,7 @@
 //! windows share one.
 //!
 //! ```text
-//! cargo run --features redis --example scripts    # writes docs/scripts/*.lua
+//! cargo run -p examples --bin scripts    # writes docs/scripts/*.lua
 //! ```
 
 use std::error::Error;
@@ -16,7 +16,7 @@ use tollgate::{
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/scripts");
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/scripts"));
     fs::create_dir_all(&folder)?;
     let scripts = [
         ("smooth_bursty", SmoothBursty::lua()),
