@@ -47,8 +47,7 @@
 //!
 //! [`RateLimiter`] is one limit, [`KeyedRateLimiter`] one for each key, and, with the feature `redis`,
 //! `redis::RedisRateLimiter` one for a fleet. [`Limiter`] is the trait of them all, and [`AnyRateLimiter`] one type for
-//! them all. Each has a builder. [`CachedRateLimiter`] is one limit for millions of calls a second: each thread
-//! holds some permits. [`Limits`] have a limit for each host, route or API key, as text or from a file, and
+//! them all. Each has a builder. [`Limits`] have a limit for each host, route or API key, as text or from a file, and
 //! [`RateLimiters`] enforce them. [`a.and(&b)`](Limiter::and) is one limiter of two.
 //!
 //! ```
@@ -111,7 +110,6 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod cached;
 #[cfg(any(feature = "tower", feature = "ureq"))]
 mod choose;
 mod clock;
@@ -149,7 +147,6 @@ mod unwinding;
 pub mod ureq;
 mod wait_queue;
 
-pub use cached::{CachedGrant, CachedRateLimiter};
 pub use clock::{Clock, ManualClock};
 pub use config::error::InvalidLimit;
 pub use config::limiters::RateLimiters;

@@ -49,8 +49,8 @@ use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
 
 /// Any limiter: a [`RateLimiter`](crate::RateLimiter), one [key](crate::AtKey) of a
-/// [`KeyedRateLimiter`](crate::KeyedRateLimiter), a [`CachedRateLimiter`](crate::CachedRateLimiter), and, with their
-/// features, a `RedisRateLimiter` and a `Feedback` around any of them.
+/// [`KeyedRateLimiter`](crate::KeyedRateLimiter), and, with their features, a `RedisRateLimiter` and a `Feedback` around
+/// any of them.
 ///
 /// A function over `impl Limiter` takes any of them; an [`AnyRateLimiter`](crate::AnyRateLimiter) is one type for them all. A
 /// limiter is a handle: clones share one quota and one queue.

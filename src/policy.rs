@@ -81,16 +81,6 @@ fn time_at(rate: Rate, permits: u32) -> Option<Duration> {
     time_of(permits, count, nanos)
 }
 
-/// Threads hold no more than arrives in this time, so no caller waits longer for permits of other threads.
-const LONGEST_HOLD: Duration = Duration::from_millis(10);
-
-/// How many permits of a `burst` threads may hold.
-fn most_held(rate: Rate, burst: u64) -> u32 {
-    let (permits, nanos) = rate.fraction();
-    let soon = u128::from(permits) * LONGEST_HOLD.as_nanos() / nanos;
-    u32::try_from(soon.min(u128::from(burst / 2))).unwrap_or(u32::MAX)
-}
-
 /// A policy with one steady rate: its limiter has [`set_rate`](crate::RateLimiter::set_rate).
 ///
 /// ```

@@ -334,17 +334,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_acquire_up_to(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        self.take_between(n.each(P::Cost::ONE, u32::min), n)
-    }
-
-    /// Takes as many of `most` permits as are available now, and at least `least`.
-    #[inline]
-    pub(crate) fn take_between(
-        &self,
-        least: P::Cost,
-        most: P::Cost,
-    ) -> Result<Grant<'_, P>, Error> {
-        let (taken, charge) = self.line.take_up_to(least, most)?;
+        let (taken, charge) = self.line.take_up_to(n)?;
         Ok(Grant::new(GrantOwner::borrowed(&self.line), taken, charge))
     }
 

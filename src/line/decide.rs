@@ -75,21 +75,16 @@ impl<P: Policy> Line<P> {
         }
     }
 
-    /// Takes as much of `most` as is there now, and at least `least`, or is refused as that would be. `None`:
-    /// [`take_up_to`](Self::take_up_to) has to take the mutex.
+    /// As [`take_up_to`](Self::take_up_to), which has to take the mutex if this is `None`.
     #[inline]
-    pub(super) fn take_up_to_at_once(
-        &self,
-        least: P::Cost,
-        most: P::Cost,
-    ) -> Option<Result<Taking<P>, Error>> {
+    pub(super) fn take_up_to_at_once(&self, most: P::Cost) -> Option<Result<Taking<P>, Error>> {
         if most.is_zero() {
             return Some(self.charge_nothing().map(|charge| (most, charge)));
         }
         let (Some(lock_free), Some(word)) = (P::HOOKS.lock_free, &self.word) else { return None };
         // The exact time: a coarse one would find fewer permits.
         let now = self.clock.now();
-        match word.attempt_up_to(now, least.permits(), most.permits()) {
+        match word.attempt_up_to(now, most.permits()) {
             Attempt::Granted(receipt) => {
                 let cost = most.at_most(receipt.permits());
                 Some(Ok((cost, self.granted_by_word(&lock_free, receipt))))

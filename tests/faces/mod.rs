@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tollgate::Policy;
 #[cfg(feature = "redis")]
 use tollgate::redis::Scripted;
-use tollgate::{ManualClock, OwnedLimiter, TokenBucket};
+use tollgate::{ManualClock, OwnedLimiter};
 
 /// A policy that the laws use. With a Redis it has a script.
 #[cfg(feature = "redis")]
@@ -32,35 +32,17 @@ impl<P: Policy<Cost = u32> + fmt::Debug> TestPolicy for P {}
 /// A kind of limiter.
 pub(crate) trait Face: 'static {
     const TITLE: &str;
-    /// What it cannot do, and why.
-    const REFUSALS: &[(Ability, Refusal)];
+    /// What it does otherwise, and why: each law of the ability fails.
+    const REFUSALS: &[(Ability, &str)];
     /// Laws of other abilities that use what it does otherwise.
     const OUT_OF_REACH: &[&str];
 
-    /// With a rule that has a rate. Its name is "face".
-    fn rated(policy: TokenBucket, clock: ManualClock) -> impl OwnedLimiter<Cost = u32>;
-
-    /// With another rule.
-    fn other<P: TestPolicy>(policy: P, clock: ManualClock) -> impl OwnedLimiter<Cost = u32>;
+    /// Its name is "face".
+    fn made<P: TestPolicy>(policy: P, clock: ManualClock) -> impl OwnedLimiter<Cost = u32>;
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Refusal {
-    /// A program that asks for it does not compile, or the limiter cannot be made.
-    Static(&'static str),
-    /// It does something else: each law of the ability fails.
-    Otherwise(&'static str),
-}
-
-impl Refusal {
-    pub(crate) fn reason(self) -> &'static str {
-        match self {
-            Self::Static(reason) | Self::Otherwise(reason) => reason,
-        }
-    }
-}
-
-pub(crate) fn refusal(of: &[(Ability, Refusal)], ability: Ability) -> Option<Refusal> {
+/// Why it does an ability otherwise.
+pub(crate) fn refusal(of: &[(Ability, &'static str)], ability: Ability) -> Option<&'static str> {
     of.iter().find(|(refused, _)| *refused == ability).map(|&(_, refusal)| refusal)
 }
 
@@ -193,10 +175,9 @@ pub(crate) fn check<F: Face>(ability: Ability, name: &str, law: fn()) {
     }
     let is_out_of_reach = F::OUT_OF_REACH.contains(&name);
     let refusal = refusal(F::REFUSALS, ability);
-    match refusal.or(is_out_of_reach.then_some(Refusal::Otherwise("the law asks for it"))) {
+    match refusal.or(is_out_of_reach.then_some("the law asks for it")) {
         None => law(),
-        Some(Refusal::Static(_)) => {}
-        Some(Refusal::Otherwise(reason)) => {
+        Some(reason) => {
             let broken = catch_unwind(AssertUnwindSafe(law));
             assert!(
                 broken.is_err(),
@@ -227,13 +208,12 @@ macro_rules! no_tests {
 #[allow(unused_imports)]
 pub(crate) use no_tests;
 
-/// Limiters that keep all laws, except for what they refuse, and for laws that use that. `=> only rated`: made with a
-/// policy that has a rate.
+/// Limiters that keep all laws, except for what they refuse, and for laws that use that.
 macro_rules! faces {
     ($(
         $(#[$if:meta])*
         $face:ident $title:literal: |$policy:ident, $clock:ident| $make:expr
-        $(=> only $rated:ident)? $(, $kind:ident $ability:ident $reason:expr)*
+        $(, $ability:ident $reason:expr)*
         $(=> not $($law:ident)+)?;
     )+) => {
         $(
@@ -245,18 +225,15 @@ macro_rules! faces {
 
                 impl Face for Subject {
                     const TITLE: &str = $title;
-                    const REFUSALS: &[(Ability, Refusal)] =
-                        &[$((Ability::$ability, Refusal::$kind($reason))),*];
+                    const REFUSALS: &[(Ability, &str)] = &[$((Ability::$ability, $reason)),*];
                     const OUT_OF_REACH: &[&str] = &[$($(stringify!($law)),+)?];
 
-                    fn rated(
-                        $policy: TokenBucket,
+                    fn made<P: TestPolicy>(
+                        $policy: P,
                         $clock: ManualClock,
                     ) -> impl OwnedLimiter<Cost = u32> {
                         $make
                     }
-
-                    faces!(@other $($rated)? |$policy, $clock| $make);
                 }
 
                 each_law!(tests_of!);
@@ -266,17 +243,6 @@ macro_rules! faces {
         #[allow(dead_code)]
         pub(crate) const COLUMNS: &[table::Column] =
             &[$($(#[$if])* table::Column::of::<$face::Subject>()),+];
-    };
-    (@other |$policy:ident, $clock:ident| $make:expr) => {
-        fn other<P: TestPolicy>($policy: P, $clock: ManualClock) -> impl OwnedLimiter<Cost = u32> {
-            $make
-        }
-    };
-    (@other rated |$policy:ident, $clock:ident| $make:expr) => {
-        fn other<P: TestPolicy>(_: P, _: ManualClock) -> impl OwnedLimiter<Cost = u32> {
-            // Never called: its laws are refused.
-            tollgate::AnyRateLimiter::new(tollgate::RateLimiter::new(tollgate::InFlight::new(1)))
-        }
     };
 }
 pub(crate) use faces;

@@ -65,9 +65,6 @@ fn all_that_a_program_holds_is_shown() {
     shows(&limiter.try_acquire(3).expect("there"), &["Grant", "cost: 3", "waited: 0"]);
     shows(&limiter.try_acquire(3).expect("there").metered(), &["Metered", "cost: 3"]);
 
-    let cached = builder().build_cached(1024, 2);
-    shows(&Limiter::acquire(&cached, 1), &["Acquire", "outside"]);
-
     let builder = || KeyedRateLimiter::<u64, _>::builder(bucket()).clock(&clock).name("users");
     shows(&builder(), &["KeyedRateLimiterBuilder", "users"]);
     let keyed = builder().build();

@@ -115,7 +115,7 @@ pub(crate) fn a_reset_grants_those_that_wait<F: Face>() {
 }
 
 pub(crate) fn places_stay_taken_after_a_reset<F: Face>() {
-    let limiter = F::other(InFlight::new(2), clock());
+    let limiter = F::made(InFlight::new(2), clock());
     let place = granted(limiter.acquire(1));
     granted(limiter.reset());
     assert_eq!(granted(limiter.available()), 1);
@@ -153,7 +153,7 @@ pub(crate) fn what_is_taken_anyway_comes_back<F: Face>() {
 }
 
 pub(crate) fn places_beyond_the_limit_come_back<F: Face>() {
-    let limiter = F::other(InFlight::new(2), clock());
+    let limiter = F::made(InFlight::new(2), clock());
     let left = || granted(limiter.available());
     let place = granted(limiter.acquire(1));
     let beyond = granted(limiter.take_anyway(2));

@@ -80,7 +80,7 @@ pub(crate) fn a_wait_is_known_before_it_begins<F: Face>() {
 }
 
 pub(crate) fn the_wait_for_a_place_is_not_known<F: Face>() {
-    let limiter = F::other(InFlight::new(2), clock());
+    let limiter = F::made(InFlight::new(2), clock());
     let wait = |n| at_once(limiter.would_wait(n)).expect("a wait");
     let place = granted(limiter.acquire(1));
     assert_eq!((wait(1), wait(2)), (Some(Duration::ZERO), None));
