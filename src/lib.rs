@@ -96,7 +96,6 @@
 //! | feature | what for |
 //! |---|---|
 //! | `tokio` | `Clock::tokio()`, for tests in tokio's paused time |
-//! | `coarse` | `Clock::coarse()` asks the kernel for its last tick; on Linux |
 //! | `feedback` | `tollgate::feedback`: a limiter learns from the headers of responses |
 //! | `reqwest` | [`Limits`] as middleware of a reqwest client; with `feedback` |
 //! | `redis` | `redis::RedisRateLimiter`: one quota for a whole fleet |

@@ -142,7 +142,7 @@ const OWN: [(&str, &str, &str); 6] = [
     (
         "decide",
         "Decisions of each policy",
-        "`cargo bench --features coarse --bench decide`: against the same floor.",
+        "`cargo bench --bench decide`: against the same floor.",
     ),
     (
         "crowd",
