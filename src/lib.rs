@@ -116,7 +116,6 @@ mod config;
 mod error;
 #[cfg(feature = "feedback")]
 pub mod feedback;
-mod jitter;
 mod keyed;
 mod limiter;
 mod line;
@@ -153,7 +152,6 @@ pub use config::limits::{Limit, Limits};
 pub use config::name::Name;
 pub use config::names::Per;
 pub use error::{Error, ExceedsCapacity, QueueLimit};
-pub use jitter::Jitter;
 pub use keyed::acquire::KeyRef;
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;

@@ -32,8 +32,8 @@ pub use granted::{Granted, Metered, Settle};
 #[cfg(any(feature = "feedback", feature = "tower"))]
 pub(crate) use granted::{Hearing, both};
 pub(crate) use handle::{Borrowed, Handle};
-pub(crate) use kept::Kept;
-pub(crate) use methods::{as_inner_limiter, methods_of_granted, methods_of_limiter};
+use kept::Kept;
+pub(crate) use methods::{methods_of_granted, methods_of_limiter};
 pub use queue::{InProcess, Queue};
 pub use reservation::Reservation;
 pub(crate) use stages::queue_of_stages;

@@ -18,7 +18,7 @@ use crate::observe::Observe;
 use crate::part::Part;
 #[cfg(feature = "metrics")]
 use crate::policy::lowest;
-use crate::policy::{Pause, PausedBy, Snapshot};
+use crate::policy::{Limit, Pause, PausedBy, Quota, Snapshot};
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
@@ -154,8 +154,20 @@ impl<L: OwnedLimiter + InProcess> InProcess for Feedback<L> {}
 impl<L: OwnedLimiter> Limiter for Feedback<L> {
     const IS_REMOTE: bool = L::IS_REMOTE;
 
+    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.limiter().pause_for(duration).await
+    }
+
     async fn resume(&self) -> Result<(), Error> {
         Feedback::resume(self).await
+    }
+
+    async fn quota(&self) -> Result<Quota<L::Cost>, Error> {
+        self.limiter().quota().await
+    }
+
+    async fn limits(&self, cost: L::Cost) -> Result<Vec<Limit<L::Cost>>, Error> {
+        self.limiter().limits(cost).await
     }
 
     async fn take_anyway(&self, n: L::Cost) -> Result<Call<L>, Error> {
@@ -211,7 +223,6 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         with_gate(self.limiter().stats(), self.gate().stats())
     }
 
-    crate::limiter::as_inner_limiter!(asks, Limiter | feedback | feedback.limiter());
     /// A caller that waited for the server and then for the limiter counts twice.
     fn waits(&self) -> Waits {
         self.limiter().waits().with(&self.gate().waits())

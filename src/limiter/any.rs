@@ -260,10 +260,74 @@ impl<C: Cost> Limiter for AnyRateLimiter<C> {
         self.0.take_up_to(n).await
     }
 
-    super::as_inner_limiter!(changes, Erased | any | &*any.0);
-    super::as_inner_limiter!(asks, Erased | any | &*any.0);
-    super::as_inner_limiter!(counts, Erased | any | &*any.0);
-    super::as_inner_limiter!(reports, Erased | any | &*any.0);
+    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.0.pause_for(duration).await
+    }
+
+    async fn resume(&self) -> Result<(), Error> {
+        self.0.resume().await
+    }
+
+    async fn reset(&self) -> Result<(), Error> {
+        self.0.reset().await
+    }
+
+    async fn shrink_to(&self, remaining: C) -> Result<AnyGrant<C>, Error> {
+        self.0.shrink_to(remaining).await
+    }
+
+    async fn take_anyway(&self, n: C) -> Result<AnyGrant<C>, Error> {
+        self.0.take_anyway(n).await
+    }
+
+    async fn would_wait(&self, n: C) -> Result<Option<Duration>, Error> {
+        self.0.would_wait(n).await
+    }
+
+    async fn quota(&self) -> Result<Quota<C>, Error> {
+        self.0.quota().await
+    }
+
+    async fn snapshot(&self) -> Result<Snapshot<C>, Error> {
+        self.0.snapshot().await
+    }
+
+    async fn limits(&self, cost: C) -> Result<Vec<Limit<C>>, Error> {
+        self.0.limits(cost).await
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        self.0.end(end)
+    }
+
+    fn queue_len(&self) -> usize {
+        self.0.queue_len()
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.0.queued_permits()
+    }
+
+    fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+
+    fn waits(&self) -> Waits {
+        self.0.waits()
+    }
+
+    fn clock(&self) -> &Clock {
+        self.0.clock()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.0.name()
+    }
+
+    #[cfg(feature = "metrics")]
+    fn observe(&self) -> Observe {
+        self.0.observe()
+    }
 }
 
 /// Permits granted by an [`AnyRateLimiter`]. It does not borrow the limiter.

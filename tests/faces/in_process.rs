@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tollgate::{
-    AnyRateLimiter, AtKey, Jitter, KeyedRateLimiter, Limiter, ManualClock, OwnedLimiter,
-    RateLimiter, TokenBucket, Unlimited,
+    AnyRateLimiter, AtKey, KeyedRateLimiter, Limiter, ManualClock, OwnedLimiter, RateLimiter,
+    TokenBucket, Unlimited,
 };
 
 use super::faces::*;
@@ -33,7 +33,6 @@ use tollgate::feedback::Feedback;
 faces! {
     in_process "`RateLimiter`": |policy, clock| plain(policy, clock);
     key "`AtKey`": |policy, clock| at_key(policy, clock);
-    jitter "`Jitter`": |policy, clock| Jitter::new(plain(policy, clock), Duration::ZERO);
     any "`AnyRateLimiter`": |policy, clock| AnyRateLimiter::new(plain(policy, clock));
     any_key "`AnyRateLimiter` of a key": |policy, clock| AnyRateLimiter::new(at_key(policy, clock));
     and_first "`And`, whose first decides":

@@ -5,7 +5,7 @@ use std::time::Duration;
 #[cfg(feature = "feedback")]
 use tollgate::feedback::Feedback;
 use tollgate::redis::RedisRateLimiter;
-use tollgate::{AnyRateLimiter, Jitter, ManualClock, OwnedLimiter, RateLimiter, TokenBucket};
+use tollgate::{AnyRateLimiter, ManualClock, OwnedLimiter, RateLimiter, TokenBucket};
 
 use super::faces::{tests_of_face as tests_of, *};
 use crate::manual::{Manual, new_key};
@@ -36,8 +36,6 @@ faces! {
         |policy, clock| plain(policy, clock), Delay LAST_REPLY;
     other_key "`RedisRateLimiter` at a key":
         |policy, clock| at_key(policy, clock), Delay LAST_REPLY;
-    jitter "`Jitter` of it": |policy, clock| Jitter::new(plain(policy, clock), Duration::ZERO),
-        Delay LAST_REPLY;
     any "`AnyRateLimiter` of it": |policy, clock| AnyRateLimiter::new(plain(policy, clock)),
         Delay LAST_REPLY;
     and_in_process "`And`, of it and a `RateLimiter`":

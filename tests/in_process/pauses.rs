@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::Limiter as _;
 use tollgate::{
-    AllOf, AnyRateLimiter, FixedWindow, InFlight, Jitter, KeyedRateLimiter, LeakyBucket, LockOut,
+    AllOf, AnyRateLimiter, FixedWindow, InFlight, KeyedRateLimiter, LeakyBucket, LockOut,
     ManualClock, Policy, Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty, SmoothWarmingUp,
     TokenBucket,
 };
@@ -369,47 +369,6 @@ fn a_reset_ends_a_lock_and_what_was_taken_before_gives_nothing_back_to_rules_of_
     drop(limiter.try_acquire(5).expect("a full bucket"));
     before.refund();
     assert_eq!(limiter.available(), 0);
-}
-
-#[test]
-fn callers_that_have_waited_do_not_go_on_in_step() {
-    let clock = ManualClock::new();
-    let limiter = Jitter::new(RateLimiter::with_clock(InFlight::new(64), &clock), ms(640));
-    limiter.limiter().pause_for(secs(7));
-    let mut callers: Vec<_> = (0..64).map(|_| limiter.acquire(1)).collect();
-    callers.retain_mut(is_waiting);
-    assert_eq!(callers.len(), 64);
-    clock.advance(secs(7));
-    let mut most_at_once = 0;
-    for _ in 0..64 {
-        let before = callers.len();
-        callers.retain_mut(is_waiting);
-        most_at_once = most_at_once.max(before - callers.len());
-        clock.advance(ms(10));
-    }
-    callers.retain_mut(is_waiting);
-    assert_eq!(callers.len(), 0);
-    // One in each step if they are evenly spread.
-    assert!(most_at_once < 16, "{most_at_once} at once");
-}
-
-/// Its task ran late, or its reservation was awaited later.
-#[test]
-fn jitter_counts_from_the_grant_and_ends_with_the_timeout() {
-    for _ in 0..20 {
-        let clock = ManualClock::new();
-        let limiter = RateLimiter::with_clock(bucket(10.0, 1).initial(0), &clock);
-        let limiter = Jitter::new(limiter, ms(500));
-        let mut call = limiter.try_acquire_timeout(1, ms(200));
-        assert!(is_waiting(&mut call));
-        clock.advance(ms(200));
-        assert!(!is_waiting(&mut call));
-        limiter.limiter().try_acquire(1).expect("since then");
-        let mut call = limiter.acquire(1);
-        assert!(is_waiting(&mut call));
-        clock.advance(ms(700));
-        assert!(!is_waiting(&mut call));
-    }
 }
 
 #[test]

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tollgate::feedback::Feedback;
 use tollgate::{
-    AnyRateLimiter, Clock, Error, FixedWindow, Gcra, InFlight, Jitter, KeyedRateLimiter, Limiter,
-    Policy, Rate, RateLimiter, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty,
-    SmoothWarmingUp, TokenBucket, Unlimited,
+    AnyRateLimiter, Clock, Error, FixedWindow, Gcra, InFlight, KeyedRateLimiter, Limiter, Policy,
+    Rate, RateLimiter, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp,
+    TokenBucket, Unlimited,
 };
 
 use crate::fused::{Fuse, Fused};
@@ -80,8 +80,6 @@ pub(crate) enum Form {
     Any,
     /// One key of a few; the others come and go.
     Key,
-    /// That adds no time, as its random waits are not those of the seed.
-    Jitter,
     Feedback,
     /// Without a rule.
     Adaptive,
@@ -91,11 +89,10 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Plain,
         Self::Any,
         Self::Key,
-        Self::Jitter,
         Self::Feedback,
         Self::Adaptive,
         Self::And,
@@ -114,7 +111,7 @@ impl Form {
 
     /// Whether each call counts once and a woken caller is a decided one.
     pub(crate) fn is_one_line(self) -> bool {
-        matches!(self, Self::Plain | Self::Any | Self::Key | Self::Jitter)
+        matches!(self, Self::Plain | Self::Any | Self::Key)
     }
 }
 
@@ -327,7 +324,6 @@ impl Stage {
                 crowd = first.crowd;
                 match form {
                     Form::Any => Box::new(first.any),
-                    Form::Jitter => Box::new(Jitter::new(first.any, Duration::ZERO)),
                     Form::Feedback => Box::new(Feedback::builder(first.any).seed(1).build()),
                     Form::And | Form::Nested => {
                         let second = leaf(plan.other);

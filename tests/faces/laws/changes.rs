@@ -1,6 +1,6 @@
 //! What holds all callers back.
 
-use tollgate::{AnyRateLimiter, InFlight, Jitter};
+use tollgate::{AnyRateLimiter, InFlight};
 
 use super::*;
 
@@ -61,33 +61,6 @@ pub(crate) fn what_is_taken_beyond_a_number_comes_back<F: Face>() {
     // Dropped, it stays taken.
     drop(granted(limiter.shrink_to(1)));
     assert_eq!(left(), 1);
-}
-
-pub(crate) fn a_caller_that_has_waited_goes_on_later<F: Face>() {
-    let (clock, inner) = full::<F>(1);
-    let limiter = Jitter::new(inner.clone(), 5 * TENTH);
-    drop(granted(limiter.acquire(1)));
-    let mut waiting = limiter.acquire(1);
-    waits(&mut waiting);
-    clock.advance(TENTH);
-    // It is granted, and goes on within half a second.
-    waits(&mut waiting);
-    assert_eq!((inner.queue_len(), limiter.queue_len()), (0, 0));
-    clock.advance(5 * TENTH);
-    assert_eq!(granted(waiting).waited(), TENTH);
-    drop(granted(limiter.acquire(1)));
-    // A timeout leaves no time.
-    let mut timed = limiter.try_acquire_timeout(1, TENTH);
-    waits(&mut timed);
-    clock.advance(TENTH);
-    drop(granted(timed));
-    // One that leaves meanwhile gives its permit back.
-    let mut leaves = limiter.acquire(1);
-    waits(&mut leaves);
-    clock.advance(TENTH);
-    waits(&mut leaves);
-    drop(leaves);
-    drop(granted(inner.try_acquire(1)));
 }
 
 pub(crate) fn a_limiter_that_is_reset_owes_nothing<F: Face>() {
