@@ -582,33 +582,6 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
         remaining: Self::Cost,
     ) -> impl Future<Output = Result<Self::Grant, Error>> + Send;
 
-    /// Takes `n` permits now, before all that wait, whether they are ready or not: for work that is done already, or must
-    /// be. What is missing becomes a debt, which later calls wait for; [`would_wait(1)`](Self::would_wait) tells how long.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ExceedsCapacity`] for a debt that takes more than the [horizon](crate::Nanos::HORIZON) to pay off,
-    /// [`Error::TooManyKeys`] at a key, and `Error::Store` over Redis.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let policy = TokenBucket::new(Rate::per_second(10.0), 5);
-    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::new()));
-    /// limiter.take_anyway(25).await?;
-    /// assert_eq!(limiter.would_wait(1).await?, Some(Duration::from_millis(2_100)));
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    fn take_anyway(&self, n: Self::Cost)
-    -> impl Future<Output = Result<Self::Grant, Error>> + Send;
-
     /// Closes the limiter for good: those that wait (futures, reservations, blocked threads) and later calls get
     /// [`Error::Closed`]. Clones share this. Grants stay valid: they settle, refund and give places back as before, and a
     /// caller that was granted before gets its grant, polled or not.

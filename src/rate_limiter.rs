@@ -553,23 +553,9 @@ impl<P: Policy> RateLimiter<P> {
         Grant::new(GrantOwner::borrowed(&self.line), excess, charge)
     }
 
-    /// Takes `n` permits now, before all that wait, whether they are ready or not; see
-    /// [`Limiter::take_anyway`](crate::Limiter::take_anyway).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ExceedsCapacity`] for a debt that takes more than the [horizon](Nanos::HORIZON) to pay off.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// let limiter = RateLimiter::new(InFlight::new(2));
-    /// let places = limiter.take_anyway(3)?;
-    /// assert!(limiter.try_acquire(1).is_err());
-    /// drop(places);
-    /// assert_eq!(limiter.available(), 2);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn take_anyway(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
+    /// Takes `n` permits now, before all that wait, whether they are ready or not.
+    #[cfg(feature = "feedback")]
+    pub(crate) fn take_anyway(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
         let (_, charge) = self.line.try_take(|inner, now| inner.take_anyway(now, n))?;
         Ok(Grant::new(GrantOwner::borrowed(&self.line), n, charge))
     }

@@ -170,11 +170,6 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         self.limiter().limits(cost).await
     }
 
-    async fn take_anyway(&self, n: L::Cost) -> Result<Call<L>, Error> {
-        let grant = self.limiter().take_anyway(n).await?;
-        Ok(self.call(n, Some(grant), self.past_gate(self.units(n)), Duration::ZERO))
-    }
-
     async fn would_wait(&self, n: L::Cost) -> Result<Option<Duration>, Error> {
         let at_gate = self.gate().would_wait(cost(self.units(n)))?;
         let at_limiter = self.limiter().would_wait(n).await?;

@@ -224,32 +224,6 @@ where
         self.table.is_closed()
     }
 
-    /// Takes `n` permits of a key now, whether they are ready or not; see
-    /// [`Limiter::take_anyway`](crate::Limiter::take_anyway).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ExceedsCapacity`] for a debt that takes more than the [horizon](crate::Nanos::HORIZON) to pay off, and
-    /// [`Error::TooManyKeys`].
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// # let policy = TokenBucket::new(Rate::per_second(10.0), 5);
-    /// let keys = KeyedRateLimiter::<&str, _>::with_clock(policy, ManualClock::new());
-    /// keys.take_anyway(&"alice", 25)?;
-    /// assert!(keys.try_acquire(&"alice", 1).is_err());
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn take_anyway<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        n: P::Cost,
-    ) -> Result<Grant<'static, P>, Error> {
-        let line = self.table.line(key)?;
-        let (_, charge) = line.try_take(|inner, now| inner.take_anyway(now, n))?;
-        Ok(Grant::new(GrantOwner::owned(line), n, charge))
-    }
-
     /// Drops all idle keys now, and returns their number. This changes no decision.
     ///
     /// It visits every key, under one short lock after another. Idle keys [go anyway](Self#idle-keys-go); use this

@@ -215,10 +215,6 @@ where
         self.limiter.shrink_to(&self.key, remaining)
     }
 
-    async fn take_anyway(&self, n: P::Cost) -> Result<Self::Grant, Error> {
-        self.limiter.take_anyway(&self.key, n)
-    }
-
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
         Ok(self.limiter.quota(&self.key))
     }

@@ -87,7 +87,6 @@ trait Erased<C: Cost>: fmt::Debug + Send + Sync {
     fn resume(&self) -> Answer<'_, ()>;
     fn reset(&self) -> Answer<'_, ()>;
     fn shrink_to(&self, remaining: C) -> Answer<'_, AnyGrant<C>>;
-    fn take_anyway(&self, n: C) -> Answer<'_, AnyGrant<C>>;
     fn would_wait(&self, n: C) -> Answer<'_, Option<Duration>>;
     fn quota(&self) -> Answer<'_, Quota<C>>;
     fn snapshot(&self) -> Answer<'_, Snapshot<C>>;
@@ -157,10 +156,6 @@ impl<L: OwnedLimiter> Erased<L::Cost> for L {
 
     fn shrink_to(&self, remaining: L::Cost) -> Answer<'_, AnyGrant<L::Cost>> {
         Box::pin(async move { Limiter::shrink_to(self, remaining).await.map(AnyGrant::new) })
-    }
-
-    fn take_anyway(&self, n: L::Cost) -> Answer<'_, AnyGrant<L::Cost>> {
-        Box::pin(async move { Limiter::take_anyway(self, n).await.map(AnyGrant::new) })
     }
 
     fn would_wait(&self, n: L::Cost) -> Answer<'_, Option<Duration>> {
@@ -274,10 +269,6 @@ impl<C: Cost> Limiter for AnyRateLimiter<C> {
 
     async fn shrink_to(&self, remaining: C) -> Result<AnyGrant<C>, Error> {
         self.0.shrink_to(remaining).await
-    }
-
-    async fn take_anyway(&self, n: C) -> Result<AnyGrant<C>, Error> {
-        self.0.take_anyway(n).await
     }
 
     async fn would_wait(&self, n: C) -> Result<Option<Duration>, Error> {

@@ -151,10 +151,6 @@ impl<P: Policy> Limiter for RateLimiter<P> {
         Ok(self.shrink_to(remaining).into_owned())
     }
 
-    async fn take_anyway(&self, n: P::Cost) -> Result<Self::Grant, Error> {
-        Ok(self.take_anyway(n)?.into_owned())
-    }
-
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
         Ok(self.quota())
     }

@@ -320,10 +320,6 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
         self.shrink_to(remaining).await
     }
 
-    async fn take_anyway(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
-        self.charge_anyway(n).await
-    }
-
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
         self.quota().await
     }

@@ -239,27 +239,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         Ok(self.charged(cost, booking))
     }
 
-    /// See [`Limiter::take_anyway`](crate::Limiter::take_anyway).
-    pub(super) async fn charge_anyway(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
-        if n.is_zero() {
-            return Ok(self.charged(n, Booking::NONE));
-        }
-        let policy = self.policy();
-        policy.check_debt(&policy.idle(Nanos::ZERO), Nanos::ZERO, n)?;
-        // The first change takes nothing, and reports the number of the last charge before this one.
-        let mut todo = Vec::new();
-        wire::put_shrink::<P>(&mut todo, P::Cost::ONE.each(P::Cost::ONE, |_, _| u32::MAX));
-        wire::put_settle::<P>(&mut todo, n);
-        let booking = match self.report(todo).await? {
-            Some(Report::Charged(_, last)) => {
-                Booking { sequence: last.sequence.wrapping_add(1), ..last }
-            }
-            _ => Booking::NONE,
-        };
-        self.shared.count(|stats| stats.granted += 1);
-        Ok(self.charged(n, booking))
-    }
-
     /// Permits that a change has charged.
     fn charged(&self, cost: P::Cost, booking: Booking) -> RedisGrant<P, C> {
         // The script charges no places in flight, and the drop of the grant gives them back.

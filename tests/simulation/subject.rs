@@ -54,7 +54,6 @@ pub(crate) trait Subject {
     fn resume(&self);
     fn reset(&self);
     fn shrink_to(&self, remaining: u32) -> Box<dyn Held>;
-    fn take_anyway(&self, n: u32) -> Answer;
     fn close(&self);
     fn drain(&self) -> Pinned<()>;
     fn is_closed(&self) -> bool;
@@ -110,10 +109,6 @@ impl<L: OwnedLimiter<Cost = u32, Owned: Queue<Grant: 'static>>> Subject for L {
 
     fn shrink_to(&self, remaining: u32) -> Box<dyn Held> {
         held(at_once(Limiter::shrink_to(self, remaining)).expect("room for the key"))
-    }
-
-    fn take_anyway(&self, n: u32) -> Answer {
-        at_once(Limiter::take_anyway(self, n)).map(held)
     }
 
     fn close(&self) {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::super::sealed::Sealed;
-use super::super::{Ask, Handle, InProcess, Kept, Limiter, OwnedLimiter, Queue};
+use super::super::{Ask, Handle, InProcess, Limiter, OwnedLimiter, Queue};
 use super::And;
 use super::grant::AndGrant;
 use super::place::Passing;
@@ -71,13 +71,6 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
 
     async fn shrink_to(&self, remaining: A::Cost) -> Result<Self::Grant, Error> {
         Ok(AndGrant::of_first(self.first.shrink_to(remaining).await?))
-    }
-
-    async fn take_anyway(&self, n: A::Cost) -> Result<Self::Grant, Error> {
-        let first = self.first.take_anyway(n).await.map_err(of(0))?;
-        let first = Kept::new(first);
-        let second = self.second.take_anyway(n).await.map_err(of(1))?;
-        Ok(AndGrant::new(first.into_grant(), second, Arc::clone(&self.left)).taken())
     }
 
     async fn would_wait(&self, n: A::Cost) -> Result<Option<Duration>, Error> {
