@@ -557,26 +557,14 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// ```
     fn reset(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Takes what is available beyond `remaining`; see [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
+    /// Takes what is available beyond `remaining`, because a server said that no more remains. It comes
+    /// back by the policy's own rule: of a bucket at its rate, of a window at its end. To give it back
+    /// earlier, keep the grant, and refund it.
     ///
-    /// # Errors
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// ```
-    /// use tollgate::{AnyRateLimiter, InFlight, Limiter, RateLimiter};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let limiter = AnyRateLimiter::new(RateLimiter::new(InFlight::new(10)));
-    /// let taken = limiter.shrink_to(3).await?;
-    /// assert_eq!((taken.cost(), limiter.available().await?), (7, 3));
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// Waiters keep their places. A part of a tuple with `u32::MAX` is not changed. Places in flight
+    /// come back when the grant is dropped. Of policies with one cost for several rules
+    /// ([`Same`](crate::Same), arrays, [`AllOf`](crate::AllOf)) the excess is charged to all of them.
+    #[doc(hidden)]
     fn shrink_to(
         &self,
         remaining: Self::Cost,

@@ -527,32 +527,6 @@ impl<P: Policy> RateLimiter<P> {
         self.with_lock(|inner, now| inner.reset(now));
     }
 
-    /// Takes what is available beyond `remaining`, because a server said that no more remains. It comes
-    /// back by the policy's own rule: of a bucket at its rate, of a window at its end. To give it back
-    /// earlier, keep the grant, and [refund](Grant::refund) it.
-    ///
-    /// Waiters keep their places. A part of a tuple with `u32::MAX` is not changed. Places in flight
-    /// come back when the grant is dropped. Of policies with one cost for several rules
-    /// ([`Same`](crate::Same), arrays, [`AllOf`](crate::AllOf)) the excess is charged to all of them.
-    ///
-    /// ```
-    /// # use tollgate::{FixedWindow, ManualClock, RateLimiter};
-    /// # use std::time::Duration;
-    /// let window = FixedWindow::new(100, Duration::from_secs(60));
-    /// let limiter = RateLimiter::with_clock(window, ManualClock::new());
-    /// limiter.try_acquire(1)?;
-    /// let taken = limiter.shrink_to(40);
-    /// assert_eq!((taken.cost(), limiter.available()), (59, 40));
-    /// assert_eq!(limiter.shrink_to(70).cost(), 0); // it never adds permits
-    /// taken.refund();
-    /// assert_eq!(limiter.available(), 99);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn shrink_to(&self, remaining: P::Cost) -> Grant<'_, P> {
-        let (excess, charge) = self.line.take(|inner, now| inner.shrink_to(now, remaining));
-        Grant::new(GrantOwner::borrowed(&self.line), excess, charge)
-    }
-
     /// Takes `n` permits now, before all that wait, whether they are ready or not.
     #[cfg(feature = "feedback")]
     pub(crate) fn take_anyway(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {

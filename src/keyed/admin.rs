@@ -9,7 +9,7 @@ use super::{KeyedRateLimiter, ToKey};
 use crate::error::Error;
 use crate::observe::Event;
 use crate::policy::Policy;
-use crate::rate_limiter::{Grant, GrantOwner, RateLimiter};
+use crate::rate_limiter::RateLimiter;
 use crate::wait_queue::End;
 
 impl<K, P, S> KeyedRateLimiter<K, P, S>
@@ -152,31 +152,6 @@ where
     pub fn reset<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
         self.table.line(key)?.with_lock(|inner, now| inner.reset(now));
         Ok(())
-    }
-
-    /// Takes what is available at `key` beyond `remaining`; see
-    /// [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
-    ///
-    /// # Errors
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 100);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.shrink_to(&7, 40)?;
-    /// assert_eq!((limiter.available(&7), limiter.available(&8)), (40, 100));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn shrink_to<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        remaining: P::Cost,
-    ) -> Result<Grant<'static, P>, Error> {
-        let line = self.table.line(key)?;
-        let (excess, charge) = line.take(|inner, now| inner.shrink_to(now, remaining));
-        Ok(Grant::new(GrantOwner::owned(line), excess, charge))
     }
 
     /// Closes **all** keys: waiters and later calls get [`Error::Closed`], also calls that pause a key. See

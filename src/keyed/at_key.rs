@@ -15,7 +15,7 @@ use crate::limiter::{Acquire, Ask, Handle, InProcess, Limiter, Queue, sealed::Se
 use crate::observe::Observe;
 use crate::policy::{Limit, Policy, Quota, Snapshot};
 use crate::rate_limiter::place::LinePlace;
-use crate::rate_limiter::{Grant, RateLimiter};
+use crate::rate_limiter::{Grant, GrantOwner, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
 
@@ -212,7 +212,9 @@ where
     }
 
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
-        self.limiter.shrink_to(&self.key, remaining)
+        let line = self.limiter.table.line(&self.key)?;
+        let (excess, charge) = line.take(|inner, now| inner.shrink_to(now, remaining));
+        Ok(Grant::new(GrantOwner::owned(line), excess, charge))
     }
 
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {

@@ -1,5 +1,6 @@
 //! What the front desk asks of a limiter of one process, and of a borrow of it.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -148,7 +149,8 @@ impl<P: Policy> Limiter for RateLimiter<P> {
     }
 
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
-        Ok(self.shrink_to(remaining).into_owned())
+        let (excess, charge) = self.line.take(|inner, now| inner.shrink_to(now, remaining));
+        Ok(Grant::new(GrantOwner::owned(Arc::clone(&self.line)), excess, charge))
     }
 
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {

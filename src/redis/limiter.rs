@@ -212,24 +212,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         confirmed(answer).await.map(drop)
     }
 
-    /// Takes what is available for the whole fleet beyond `remaining`: see
-    /// [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Store`]; it may have been charged anyway.
-    ///
-    /// # Cancel safety
-    ///
-    /// It is done from the first poll on, even if the future is dropped.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
-    /// limiter.shrink_to(40).await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
+    /// Takes what is available for the whole fleet beyond `remaining`.
+    pub(super) async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
         let mut todo = Vec::new();
         wire::put_shrink::<P>(&mut todo, remaining);
         let (cost, booking) = match self.report(todo).await? {

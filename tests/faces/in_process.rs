@@ -40,7 +40,7 @@ faces! {
         LimitedBy ONE_OF_TWO;
     and_second "`And`, whose second decides":
         |policy, clock| wide(&clock).and(&plain(policy, clock)),
-        LimitedBy ONE_OF_TWO, Pause THE_FIRST, Shrink THE_FIRST, Reset THE_FIRST,
+        LimitedBy ONE_OF_TWO, Pause THE_FIRST, Reset THE_FIRST,
         Taught THE_FIRST, Close THE_FIRST
         => not a_limiter_is_drained_when_its_places_are_back a_place_comes_back_to_a_closed_limiter
         every_call_counts_once no_timed_grant_is_late

@@ -84,7 +84,6 @@ abilities! {
     WouldWait "`would_wait`",
     Pause "`pause_for`, `resume`",
     Reset "`reset`",
-    Shrink "`shrink_to`",
     Close "`close`, `drain`",
     Counts "`queue_len`, `queued_permits`, `waits`",
     Stats "`stats` count every call",
@@ -144,7 +143,6 @@ macro_rules! each_law {
             Reset: a_limiter_that_is_reset_owes_nothing,
             Reset: a_reset_grants_those_that_wait,
             Places: places_stay_taken_after_a_reset,
-            Shrink: what_is_taken_beyond_a_number_comes_back,
             Close: those_that_wait_are_refused_when_it_closes,
             Close: a_blocked_thread_is_refused_when_it_closes,
             Close: a_pause_and_its_end_open_nothing,
@@ -157,6 +155,7 @@ macro_rules! each_law {
             NameAndClock: the_name_and_the_clock_are_those_of_the_builder,
             Erased: a_limiter_without_its_type_is_the_same_limiter,
             Taught: a_refusal_of_a_server_holds_the_limiter_back,
+            Taught: what_is_taken_beyond_a_number_comes_back,
         }
     };
 }
