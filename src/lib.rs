@@ -182,7 +182,7 @@ pub use policy::smooth_warming_up::SmoothWarmingUp;
 pub use policy::state;
 pub use policy::token_bucket::TokenBucket;
 pub use policy::unlimited::Unlimited;
-pub use policy::{Cost, Pause, PausedBy, Policy, Quota, Rated, Ready, Snapshot};
+pub use policy::{Cost, Policy, Quota, Rated, Ready};
 pub use rate_limiter::builder::RateLimiterBuilder;
 pub use rate_limiter::{Grant, RateLimiter};
 #[cfg(feature = "feedback")]

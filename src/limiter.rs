@@ -44,7 +44,7 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::park::block_on;
-use crate::policy::{Cost, Limit, Quota, Snapshot};
+use crate::policy::{Cost, Limit, Quota};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
 
@@ -663,30 +663,6 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     fn available(&self) -> impl Future<Output = Result<Self::Cost, Error>> + Send {
         async { Ok(self.quota().await?.remaining) }
     }
-
-    /// What the limiter does now: its limit, its queue, its pause and why; over Redis this is a request of its own.
-    ///
-    /// # Errors
-    ///
-    /// As [`quota`](Self::quota).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`quota`](Self::quota).
-    ///
-    /// ```
-    /// use tollgate::{InFlight, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let clock = ManualClock::new();
-    /// let customer = RateLimiter::with_clock(TokenBucket::new(Rate::per_minute(60.0), 20), &clock);
-    /// let limiter = customer.and(&RateLimiter::with_clock(InFlight::new(30), &clock));
-    /// limiter.acquire(5).await?;
-    /// assert_eq!(limiter.snapshot().await?.to_string(), "15 of 20 left, all in 5s; 1/s");
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    fn snapshot(&self) -> impl Future<Output = Result<Snapshot<Self::Cost>, Error>> + Send;
 
     /// How much is left of each limit of the policy, for a request of `cost`.
     #[doc(hidden)]

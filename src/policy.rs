@@ -38,8 +38,7 @@ pub use cost::Cost;
 pub use ready::Ready;
 pub(crate) use rule::{Asked, Limit, charge_wholly, wholly};
 pub use rule::{Hooks, Policy, Quota};
-pub(crate) use snapshot::lowest;
-pub use snapshot::{Pause, PausedBy, Snapshot};
+pub(crate) use snapshot::{Snapshot, lowest};
 
 /// Two ticks of a timer that fires each millisecond.
 pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);

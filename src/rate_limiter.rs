@@ -25,7 +25,7 @@ use crate::line::{Inner, Line};
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::{Cost, Limit, Policy, Quota, Rated, Snapshot};
+use crate::policy::{Cost, Limit, Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
 #[cfg(feature = "feedback")]
@@ -571,12 +571,6 @@ impl<P: Policy> RateLimiter<P> {
         self.line.quota()
     }
 
-    /// What the limiter does now: its limit, its queue and its pause, all of one moment.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot<P::Cost> {
-        self.line.snapshot()
-    }
-
     /// How much is left of each limit, for a request of `cost`.
     pub(crate) fn limits(&self, cost: P::Cost) -> Vec<Limit<P::Cost>> {
         self.line.limits(cost)
@@ -742,7 +736,7 @@ impl<P: Policy + fmt::Debug> fmt::Debug for RateLimiter<P> {
         shown
             .field("policy", &self.policy())
             .field("clock", &self.line.clock)
-            .field("now", &format_args!("{}", self.snapshot()))
+            .field("now", &format_args!("{}", self.line.snapshot()))
             .finish()
     }
 }

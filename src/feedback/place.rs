@@ -18,7 +18,7 @@ use crate::observe::Observe;
 use crate::part::Part;
 #[cfg(feature = "metrics")]
 use crate::policy::lowest;
-use crate::policy::{Limit, Pause, PausedBy, Quota, Snapshot};
+use crate::policy::{Limit, Quota};
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
@@ -183,14 +183,6 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
     async fn shrink_to(&self, remaining: L::Cost) -> Result<Call<L>, Error> {
         let grant = self.limiter().shrink_to(remaining).await?;
         Ok(self.not_sent(grant))
-    }
-
-    /// With those that wait for the server, its refusal and the learned rate.
-    async fn snapshot(&self) -> Result<Snapshot<L::Cost>, Error> {
-        let (server, gate) = (self.server_state(), self.gate().snapshot());
-        let pause = Pause::of(server.pause.unwrap_or_default(), PausedBy::Server);
-        let limiter = self.limiter().snapshot().await?;
-        Ok(limiter.with_waiting(gate.waiting, &gate.ages).held_by(server.rate, pause))
     }
 
     fn end(&self, end: End<'_>) -> bool {

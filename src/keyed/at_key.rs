@@ -11,6 +11,7 @@ use super::hash::FastHash;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Acquire, Ask, Handle, InProcess, Limiter, Queue, sealed::Sealed};
+use crate::line::Line;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::policy::{Limit, Policy, Quota, Snapshot};
@@ -115,9 +116,10 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let now = self.limiter.table.look(&self.key, Line::snapshot, Snapshot::of);
         f.debug_struct("AtKey")
             .field("key", &self.key)
-            .field("now", &format_args!("{}", self.limiter.snapshot(&self.key)))
+            .field("now", &format_args!("{now}"))
             .field("limiter", &self.limiter)
             .finish()
     }
@@ -219,10 +221,6 @@ where
 
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
         Ok(self.limiter.quota(&self.key))
-    }
-
-    async fn snapshot(&self) -> Result<Snapshot<P::Cost>, Error> {
-        Ok(self.limiter.snapshot(&self.key))
     }
 
     async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {

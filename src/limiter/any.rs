@@ -16,7 +16,7 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::part::Part;
-use crate::policy::{Cost, Limit, Quota, Snapshot};
+use crate::policy::{Cost, Limit, Quota};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
 
@@ -89,7 +89,6 @@ trait Erased<C: Cost>: fmt::Debug + Send + Sync {
     fn shrink_to(&self, remaining: C) -> Answer<'_, AnyGrant<C>>;
     fn would_wait(&self, n: C) -> Answer<'_, Option<Duration>>;
     fn quota(&self) -> Answer<'_, Quota<C>>;
-    fn snapshot(&self) -> Answer<'_, Snapshot<C>>;
     fn limits(&self, cost: C) -> Answer<'_, Vec<Limit<C>>>;
     fn end(&self, end: End<'_>) -> bool;
     fn queue_len(&self) -> usize;
@@ -164,10 +163,6 @@ impl<L: OwnedLimiter> Erased<L::Cost> for L {
 
     fn quota(&self) -> Answer<'_, Quota<L::Cost>> {
         Box::pin(Limiter::quota(self))
-    }
-
-    fn snapshot(&self) -> Answer<'_, Snapshot<L::Cost>> {
-        Box::pin(Limiter::snapshot(self))
     }
 
     fn limits(&self, cost: L::Cost) -> Answer<'_, Vec<Limit<L::Cost>>> {
@@ -277,10 +272,6 @@ impl<C: Cost> Limiter for AnyRateLimiter<C> {
 
     async fn quota(&self) -> Result<Quota<C>, Error> {
         self.0.quota().await
-    }
-
-    async fn snapshot(&self) -> Result<Snapshot<C>, Error> {
-        self.0.snapshot().await
     }
 
     async fn limits(&self, cost: C) -> Result<Vec<Limit<C>>, Error> {

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::limiter::{Ask, Borrowed, Handle, InProcess, Limiter, Queue, sealed::Sealed};
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
-use crate::policy::{Limit, Policy, Quota, Snapshot};
+use crate::policy::{Limit, Policy, Quota};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::{Claim, End};
 
@@ -155,10 +155,6 @@ impl<P: Policy> Limiter for RateLimiter<P> {
 
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
         Ok(self.quota())
-    }
-
-    async fn snapshot(&self) -> Result<Snapshot<P::Cost>, Error> {
-        Ok(self.snapshot())
     }
 
     async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {

@@ -129,7 +129,6 @@ impl<L: OwnedLimiter<Cost = u32, Owned: Queue<Grant: 'static>>> Subject for L {
     }
 
     fn look(&self, n: u32) {
-        let _ = at_once(Limiter::snapshot(self)).map(|snapshot| snapshot.to_string());
         let _ = at_once(Limiter::would_wait(self, n));
         let _ = (self.queued_permits(), self.waits(), format!("{self:?}"));
     }

@@ -17,7 +17,7 @@ use crate::observe::{Observation, Observe};
 use crate::part::Part;
 #[cfg(feature = "metrics")]
 use crate::policy::lowest;
-use crate::policy::{Limit, Quota, Snapshot};
+use crate::policy::{Limit, Quota};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
 
@@ -81,10 +81,6 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
 
     async fn quota(&self) -> Result<Quota<A::Cost>, Error> {
         Ok(self.first.quota().await?.and(self.second.quota().await?))
-    }
-
-    async fn snapshot(&self) -> Result<Snapshot<A::Cost>, Error> {
-        Ok(self.first.snapshot().await?.and(&self.second.snapshot().await?))
     }
 
     async fn limits(&self, cost: A::Cost) -> Result<Vec<Limit<A::Cost>>, Error> {

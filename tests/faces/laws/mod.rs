@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tollgate::{Error, Granted, Limiter, ManualClock, OwnedLimiter, PausedBy, Rate, TokenBucket};
+use tollgate::{Error, Granted, Limiter, ManualClock, OwnedLimiter, Rate, TokenBucket};
 
 pub(crate) use callers::*;
 pub(crate) use changes::*;
