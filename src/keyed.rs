@@ -43,7 +43,7 @@ use crate::error::Error;
 use crate::limiter::{Acquire, Ask, Reservation};
 use crate::line::Line;
 use crate::park::block_on;
-use crate::policy::{Cost, Policy};
+use crate::policy::Policy;
 use crate::rate_limiter::{Grant, GrantOwner, RateLimiter};
 use table::Table;
 

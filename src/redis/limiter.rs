@@ -18,9 +18,9 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::{Cost, Rated};
+use crate::policy::Rated;
 use crate::stats::{Stats, Waits};
-use crate::units::{Nanos, Rate};
+use crate::units::Rate;
 use crate::wait_queue::End;
 
 /// A [`RateLimiter`](crate::RateLimiter) whose quota is shared by all processes that use the same key of a

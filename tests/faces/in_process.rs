@@ -1,10 +1,8 @@
 //! The limiters of one process.
 
-use std::time::Duration;
-
 use tollgate::{
     AnyRateLimiter, AtKey, KeyedRateLimiter, Limiter, ManualClock, OwnedLimiter, RateLimiter,
-    TokenBucket, Unlimited,
+    Unlimited,
 };
 
 use super::faces::*;

@@ -5,7 +5,7 @@ use std::time::Duration;
 #[cfg(feature = "feedback")]
 use tollgate::feedback::Feedback;
 use tollgate::redis::RedisRateLimiter;
-use tollgate::{AnyRateLimiter, ManualClock, OwnedLimiter, RateLimiter, TokenBucket};
+use tollgate::{AnyRateLimiter, ManualClock, OwnedLimiter, RateLimiter};
 
 use super::faces::{tests_of_face as tests_of, *};
 use crate::manual::{Manual, new_key};

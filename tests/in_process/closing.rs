@@ -2,7 +2,6 @@
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Waker};
-use std::thread;
 
 use tollgate::{
     Error, FixedWindow, InFlight, KeyedRateLimiter, Limiter, LockOut, ManualClock, Rate,
