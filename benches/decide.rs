@@ -1,10 +1,9 @@
 //! What does a decision without a wait cost, on one thread?
 //!
-//! `cargo bench --bench decide`, and with `--features coarse` the coarse clock too. The floor is one
-//! reading of the clock and one uncontended compare-exchange: what any exact decision must at least do.
-//! All cases take turns of some hundred microseconds, so that what else the machine does meets all of
-//! them alike, and a case's figure is the median of its ratios to the floor in the same round. Compare
-//! within one run. Other crates and several threads are in `benches/peers`.
+//! `cargo bench --bench decide`. The floor is one reading of the clock and one uncontended compare-exchange: what any
+//! exact decision must at least do. All cases take turns of some hundred microseconds, so that what else the machine
+//! does meets all of them alike, and a case's figure is the median of its ratios to the floor in the same round.
+//! Compare within one run. Other crates and several threads are in `benches/peers`.
 
 #[path = "support/median.rs"]
 mod median;
@@ -98,12 +97,6 @@ fn cases() -> Vec<Case> {
         case("blocking_acquire ready", RateLimiter::new(bursty()), |limiter| {
             limiter.blocking_acquire(1).is_ok()
         }),
-        #[cfg(feature = "coarse")]
-        case(
-            "SmoothBursty granted, Clock::coarse()",
-            RateLimiter::with_clock(bursty(), tollgate::Clock::coarse()),
-            |limiter| limiter.try_acquire(1).is_ok(),
-        ),
         granted(
             "SmoothWarmingUp granted",
             SmoothWarmingUp::new(Rate::per_second(1e9), SECOND / 100_000),

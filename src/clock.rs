@@ -37,7 +37,6 @@ pub(crate) use wakes::{Woken, go_on_in_turn, in_turn, wake_in_turn};
 /// | clock | time | wakes waiters |
 /// |---|---|---|
 /// | [`Clock::system()`] | monotonic, by [`quanta`] | a thread of this crate, started at the first wait or key; how precisely is set by [`timer_slack`](Clock::timer_slack) |
-/// | [`Clock::coarse()`] | the same; what is ready at the kernel's last tick is granted by that | the same |
 /// | `Clock::tokio()` (feature `tokio`) | tokio's, honours `tokio::time::pause` | on a current-thread runtime a task of that runtime; elsewhere the same thread |
 /// | [`ManualClock`] | yours | [`advance`](ManualClock::advance) |
 ///
@@ -56,11 +55,10 @@ pub struct Clock(Kind);
 #[derive(Clone)]
 enum Kind {
     System(&'static System, Slack),
-    Coarse(&'static System, Slack),
     Other(Arc<dyn OtherClock>),
     /// Shows what a test says at each reading, and has no alarms.
     #[cfg(test)]
-    Read(fn() -> Nanos, Option<fn() -> Nanos>),
+    Read(fn() -> Nanos),
 }
 
 impl Clock {
@@ -80,30 +78,6 @@ impl Clock {
     #[must_use]
     pub fn system() -> Self {
         Self(Kind::System(System::get(), Slack::AUTO))
-    }
-
-    /// The [system clock](Self::system), but by the kernel's last tick where that suffices to grant a call. The
-    /// time is read exactly if the call is not ready by the tick, or if its policy decides under a lock (other
-    /// policies than [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket) and
-    /// [`Gcra`](crate::Gcra)).
-    ///
-    /// Reading the kernel's tick takes half as long as reading the time. It is never early, and late by
-    /// a tick at most: 1 to 10 ms, as the kernel was built. So in any span of time `t` up to
-    /// `rate x tick` permits more may be granted than by the system clock, and a refusal takes longer.
-    /// Take it where calls are seldom refused and nanoseconds count.
-    ///
-    /// The tick is read on Linux with the feature `coarse`; elsewhere this is the system clock.
-    ///
-    /// ```
-    /// use tollgate::{Clock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let policy = SmoothBursty::new(Rate::per_second(1_000_000.0));
-    /// let limiter = RateLimiter::with_clock(policy, Clock::coarse());
-    /// assert!(limiter.try_acquire(1).is_ok());
-    /// ```
-    #[must_use]
-    pub fn coarse() -> Self {
-        Self(Kind::Coarse(System::get(), Slack::AUTO))
     }
 
     /// Trades wake-up precision for fewer wake-ups: a wait may end up to `slack` late, so that waits that are due
@@ -127,7 +101,7 @@ impl Clock {
     /// [`ManualClock`], nor on `Clock::tokio()`, whose timers on a current-thread runtime have a slack of 1 ms.
     #[must_use]
     pub fn timer_slack(mut self, slack: Duration) -> Self {
-        if let Kind::System(_, own) | Kind::Coarse(_, own) = &mut self.0 {
+        if let Kind::System(_, own) = &mut self.0 {
             *own = Slack::new(slack);
         }
         self
@@ -185,39 +159,10 @@ impl Clock {
     #[inline(never)]
     fn other_now(&self) -> Nanos {
         match &self.0 {
-            Kind::System(system, _) | Kind::Coarse(system, _) => system.now(),
+            Kind::System(system, _) => system.now(),
             Kind::Other(other) => other.now(),
             #[cfg(test)]
-            Kind::Read(read, _) => read(),
-        }
-    }
-
-    /// The time, or a little earlier if [`is_coarse`](Self::is_coarse).
-    #[inline(always)]
-    pub(crate) fn coarse_now(&self) -> Nanos {
-        match &self.0 {
-            Kind::System(system, _) => system.now(),
-            _ => self.other_coarse_now(),
-        }
-    }
-
-    #[inline(never)]
-    fn other_coarse_now(&self) -> Nanos {
-        match &self.0 {
-            Kind::Coarse(system, _) => system.coarse_now(),
-            #[cfg(test)]
-            Kind::Read(_, Some(coarse)) => coarse(),
-            _ => self.other_now(),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn is_coarse(&self) -> bool {
-        match &self.0 {
-            Kind::Coarse(..) => true,
-            #[cfg(test)]
-            Kind::Read(_, coarse) => coarse.is_some(),
-            _ => false,
+            Kind::Read(read) => read(),
         }
     }
 
@@ -248,13 +193,13 @@ impl Clock {
     /// Whether this is the system's time, which no test holds still.
     #[cfg(feature = "redis")]
     pub(crate) fn is_real(&self) -> bool {
-        matches!(&self.0, Kind::System(..) | Kind::Coarse(..))
+        matches!(&self.0, Kind::System(..))
     }
 
     /// An alarm by this clock for `line`.
     pub(crate) fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm {
         match &self.0 {
-            &(Kind::System(system, slack) | Kind::Coarse(system, slack)) => {
+            &Kind::System(system, slack) => {
                 Alarm::System(TimedAlarm::new(SystemAlarms { system, slack }, line))
             }
             Kind::Other(other) => Alarm::Other(other.alarm(line)),
@@ -263,17 +208,17 @@ impl Clock {
         }
     }
 
-    /// A clock for tests. `coarse`: it is also read coarsely, by this function.
+    /// A clock for tests.
     #[cfg(test)]
-    pub(crate) fn read_by(read: fn() -> Nanos, coarse: Option<fn() -> Nanos>) -> Self {
-        Self(Kind::Read(read, coarse))
+    pub(crate) fn read_by(read: fn() -> Nanos) -> Self {
+        Self(Kind::Read(read))
     }
 
     /// Wakes the callers whose waits ended together with a polled caller's.
     #[inline]
     pub(crate) fn wake_others(&self) {
         match &self.0 {
-            Kind::System(system, _) | Kind::Coarse(system, _) => system.thread.wake_others(),
+            Kind::System(system, _) => system.thread.wake_others(),
             Kind::Other(other) => other.wake_others(),
             #[cfg(test)]
             Kind::Read(..) => {}
@@ -317,8 +262,8 @@ impl Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::System(_, slack) | Kind::Coarse(_, slack) => {
-                f.write_str(if self.is_coarse() { "Clock::coarse()" } else { "Clock::system()" })?;
+            Kind::System(_, slack) => {
+                f.write_str("Clock::system()")?;
                 slack.get().map_or(Ok(()), |slack| write!(f, ".timer_slack({slack:?})"))
             }
             Kind::Other(other) => other.fmt(f),
@@ -415,7 +360,6 @@ mod tests {
         manual.advance(Duration::from_secs(3));
         for clock in [
             Clock::system(),
-            Clock::coarse(),
             #[cfg(feature = "tokio")]
             Clock::tokio(),
         ] {
@@ -435,36 +379,24 @@ mod tests {
         }
     }
 
-    #[cfg(all(feature = "coarse", target_os = "linux"))]
-    #[test]
-    fn the_coarse_clock_shows_the_same_tick_many_times() {
-        let clock = Clock::coarse();
-        let mut times: Vec<_> = (0..1000).map(|_| clock.coarse_now()).collect();
-        times.dedup();
-        assert!(times.len() < 500, "{} ticks", times.len());
-    }
-
     #[cfg(feature = "redis")]
     #[test]
     fn only_the_systems_time_goes_on_whatever_a_test_does() {
         let is_real = |clock: Clock| clock.is_real();
-        assert!(is_real(Clock::system()) && is_real(Clock::coarse()));
-        assert!(
-            !is_real(ManualClock::new().into()) && !is_real(Clock::read_by(|| Nanos::ZERO, None))
-        );
+        assert!(is_real(Clock::system()));
+        assert!(!is_real(ManualClock::new().into()) && !is_real(Clock::read_by(|| Nanos::ZERO)));
     }
 
     #[test]
-    fn a_slack_belongs_to_the_systems_clocks() {
+    fn a_slack_belongs_to_the_systems_clock() {
         let slack = |clock: &Clock| match clock.0 {
-            Kind::System(_, slack) | Kind::Coarse(_, slack) => slack.get(),
+            Kind::System(_, slack) => slack.get(),
             _ => None,
         };
-        for clock in [Clock::system(), Clock::coarse()] {
-            assert_eq!(slack(&clock), None);
-            let clock = clock.timer_slack(Duration::from_micros(4096));
-            assert_eq!(slack(&clock), Some(Duration::from_micros(4096)));
-        }
+        let clock = Clock::system();
+        assert_eq!(slack(&clock), None);
+        let clock = clock.timer_slack(Duration::from_micros(4096));
+        assert_eq!(slack(&clock), Some(Duration::from_micros(4096)));
         let manual = ManualClock::new();
         manual.advance(Duration::from_secs(3));
         let clock = Clock::from(manual).timer_slack(Duration::ZERO);
@@ -472,22 +404,11 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_of_a_test_is_read_coarsely_by_its_own_function() {
-        let clock = Clock::read_by(|| Nanos::new(5), Some(|| Nanos::new(3)));
-        assert!(clock.is_coarse());
-        assert_eq!([clock.now(), clock.coarse_now()].map(Nanos::get), [5, 3]);
-        let exact = Clock::read_by(|| Nanos::new(5), None);
-        assert!(!exact.is_coarse());
-        assert_eq!([exact.now(), exact.coarse_now()].map(Nanos::get), [5, 5]);
-    }
-
-    #[test]
     fn debug_shows_the_kind_and_no_internals() {
         let manual = ManualClock::new();
         manual.advance(Duration::from_millis(3));
-        let clocks = [Clock::system(), Clock::coarse(), Clock::from(&manual)];
-        let shown = clocks.map(|clock| format!("{clock:?}"));
-        assert_eq!(shown, ["Clock::system()", "Clock::coarse()", "ManualClock(3ms)"]);
+        let shown = [Clock::system(), Clock::from(&manual)].map(|clock| format!("{clock:?}"));
+        assert_eq!(shown, ["Clock::system()", "ManualClock(3ms)"]);
         #[cfg(feature = "tokio")]
         assert_eq!(format!("{:?}", Clock::tokio()), "Clock::tokio()");
     }

@@ -72,9 +72,9 @@
 //!   draft have it. Then one call goes first, and more follow. If it is refused again, a named time was too short:
 //!   it doubles, up to the reset; or, if the server says nothing of windows, the rate falls.
 //! - **While the server states what remains**, no more calls are under way than that. Until its answer
-//!   arrives, a call is taken for one that the server has not counted yet. The limiter is
-//!   [shrunk](crate::RateLimiter::shrink_to), and paused when nothing remains, for callers that do not go through
-//!   the `Feedback`, and for other processes. Requests and tokens are [counted](#what-is-counted) apart.
+//!   arrives, a call is taken for one that the server has not counted yet. What the limiter has beyond it is
+//!   taken, and the limiter is paused when nothing remains, for callers that do not go through the `Feedback`,
+//!   and for other processes. Requests and tokens are [counted](#what-is-counted) apart.
 //! - **Token buckets** (the dialects of `OpenAI` and Anthropic, and servers whose refusals name the time of the
 //!   next permit and a later reset) refill steadily, so calls go on at the rate that remaining and reset give and
 //!   need not wait for the reset. They do not shrink the limiter if the server sends the limit with what remains.

@@ -43,7 +43,7 @@ use crate::error::Error;
 use crate::limiter::{Acquire, Ask, Reservation};
 use crate::line::Line;
 use crate::park::block_on;
-use crate::policy::{Cost, Policy};
+use crate::policy::Policy;
 use crate::rate_limiter::{Grant, GrantOwner, RateLimiter};
 use table::Table;
 
@@ -237,7 +237,7 @@ where
         n: P::Cost,
     ) -> Result<Grant<'static, P>, Error> {
         let line = self.table.line(key)?;
-        let (taken, charge) = line.take_up_to(n.each(P::Cost::ONE, u32::min), n)?;
+        let (taken, charge) = line.take_up_to(n)?;
         Ok(Grant::new(GrantOwner::owned(line), taken, charge))
     }
 

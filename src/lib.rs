@@ -47,8 +47,7 @@
 //!
 //! [`RateLimiter`] is one limit, [`KeyedRateLimiter`] one for each key, and, with the feature `redis`,
 //! `redis::RedisRateLimiter` one for a fleet. [`Limiter`] is the trait of them all, and [`AnyRateLimiter`] one type for
-//! them all. Each has a builder. [`CachedRateLimiter`] is one limit for millions of calls a second: each thread
-//! holds some permits. [`Limits`] have a limit for each host, route or API key, as text or from a file, and
+//! them all. Each has a builder. [`Limits`] have a limit for each host, route or API key, as text or from a file, and
 //! [`RateLimiters`] enforce them. [`a.and(&b)`](Limiter::and) is one limiter of two.
 //!
 //! ```
@@ -97,7 +96,6 @@
 //! | feature | what for |
 //! |---|---|
 //! | `tokio` | `Clock::tokio()`, for tests in tokio's paused time |
-//! | `coarse` | `Clock::coarse()` asks the kernel for its last tick; on Linux |
 //! | `feedback` | `tollgate::feedback`: a limiter learns from the headers of responses |
 //! | `reqwest` | [`Limits`] as middleware of a reqwest client; with `feedback` |
 //! | `redis` | `redis::RedisRateLimiter`: one quota for a whole fleet |
@@ -111,7 +109,6 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod cached;
 #[cfg(any(feature = "tower", feature = "ureq"))]
 mod choose;
 mod clock;
@@ -119,7 +116,6 @@ mod config;
 mod error;
 #[cfg(feature = "feedback")]
 pub mod feedback;
-mod jitter;
 mod keyed;
 mod limiter;
 mod line;
@@ -149,7 +145,6 @@ mod unwinding;
 pub mod ureq;
 mod wait_queue;
 
-pub use cached::{CachedGrant, CachedRateLimiter};
 pub use clock::{Clock, ManualClock};
 pub use config::error::InvalidLimit;
 pub use config::limiters::RateLimiters;
@@ -157,7 +152,6 @@ pub use config::limits::{Limit, Limits};
 pub use config::name::Name;
 pub use config::names::Per;
 pub use error::{Error, ExceedsCapacity, QueueLimit};
-pub use jitter::Jitter;
 pub use keyed::acquire::KeyRef;
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
@@ -188,7 +182,7 @@ pub use policy::smooth_warming_up::SmoothWarmingUp;
 pub use policy::state;
 pub use policy::token_bucket::TokenBucket;
 pub use policy::unlimited::Unlimited;
-pub use policy::{Cost, Pause, PausedBy, Policy, Quota, Rated, Ready, Snapshot};
+pub use policy::{Cost, Policy, Quota, Rated, Ready};
 pub use rate_limiter::builder::RateLimiterBuilder;
 pub use rate_limiter::{Grant, RateLimiter};
 #[cfg(feature = "feedback")]

@@ -32,8 +32,8 @@ pub use granted::{Granted, Metered, Settle};
 #[cfg(any(feature = "feedback", feature = "tower"))]
 pub(crate) use granted::{Hearing, both};
 pub(crate) use handle::{Borrowed, Handle};
-pub(crate) use kept::Kept;
-pub(crate) use methods::{as_inner_limiter, methods_of_granted, methods_of_limiter};
+use kept::Kept;
+pub(crate) use methods::{methods_of_granted, methods_of_limiter};
 pub use queue::{InProcess, Queue};
 pub use reservation::Reservation;
 pub(crate) use stages::queue_of_stages;
@@ -44,13 +44,13 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::park::block_on;
-use crate::policy::{Cost, Limit, Quota, Snapshot};
+use crate::policy::{Cost, Limit, Quota};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
 
 /// Any limiter: a [`RateLimiter`](crate::RateLimiter), one [key](crate::AtKey) of a
-/// [`KeyedRateLimiter`](crate::KeyedRateLimiter), a [`CachedRateLimiter`](crate::CachedRateLimiter), and, with their
-/// features, a `RedisRateLimiter` and a `Feedback` around any of them.
+/// [`KeyedRateLimiter`](crate::KeyedRateLimiter), and, with their features, a `RedisRateLimiter` and a `Feedback` around
+/// any of them.
 ///
 /// A function over `impl Limiter` takes any of them; an [`AnyRateLimiter`](crate::AnyRateLimiter) is one type for them all. A
 /// limiter is a handle: clones share one quota and one queue.
@@ -557,57 +557,18 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// ```
     fn reset(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Takes what is available beyond `remaining`; see [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
+    /// Takes what is available beyond `remaining`, because a server said that no more remains. It comes
+    /// back by the policy's own rule: of a bucket at its rate, of a window at its end. To give it back
+    /// earlier, keep the grant, and refund it.
     ///
-    /// # Errors
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// ```
-    /// use tollgate::{AnyRateLimiter, InFlight, Limiter, RateLimiter};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let limiter = AnyRateLimiter::new(RateLimiter::new(InFlight::new(10)));
-    /// let taken = limiter.shrink_to(3).await?;
-    /// assert_eq!((taken.cost(), limiter.available().await?), (7, 3));
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// Waiters keep their places. A part of a tuple with `u32::MAX` is not changed. Places in flight
+    /// come back when the grant is dropped. Of policies with one cost for several rules
+    /// ([`Same`](crate::Same), arrays, [`AllOf`](crate::AllOf)) the excess is charged to all of them.
+    #[doc(hidden)]
     fn shrink_to(
         &self,
         remaining: Self::Cost,
     ) -> impl Future<Output = Result<Self::Grant, Error>> + Send;
-
-    /// Takes `n` permits now, before all that wait, whether they are ready or not: for work that is done already, or must
-    /// be. What is missing becomes a debt, which later calls wait for; [`would_wait(1)`](Self::would_wait) tells how long.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ExceedsCapacity`] for a debt that takes more than the [horizon](crate::Nanos::HORIZON) to pay off,
-    /// [`Error::TooManyKeys`] at a key, and `Error::Store` over Redis.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let policy = TokenBucket::new(Rate::per_second(10.0), 5);
-    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::new()));
-    /// limiter.take_anyway(25).await?;
-    /// assert_eq!(limiter.would_wait(1).await?, Some(Duration::from_millis(2_100)));
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    fn take_anyway(&self, n: Self::Cost)
-    -> impl Future<Output = Result<Self::Grant, Error>> + Send;
 
     /// Closes the limiter for good: those that wait (futures, reservations, blocked threads) and later calls get
     /// [`Error::Closed`]. Clones share this. Grants stay valid: they settle, refund and give places back as before, and a
@@ -702,30 +663,6 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     fn available(&self) -> impl Future<Output = Result<Self::Cost, Error>> + Send {
         async { Ok(self.quota().await?.remaining) }
     }
-
-    /// What the limiter does now: its limit, its queue, its pause and why; over Redis this is a request of its own.
-    ///
-    /// # Errors
-    ///
-    /// As [`quota`](Self::quota).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`quota`](Self::quota).
-    ///
-    /// ```
-    /// use tollgate::{InFlight, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let clock = ManualClock::new();
-    /// let customer = RateLimiter::with_clock(TokenBucket::new(Rate::per_minute(60.0), 20), &clock);
-    /// let limiter = customer.and(&RateLimiter::with_clock(InFlight::new(30), &clock));
-    /// limiter.acquire(5).await?;
-    /// assert_eq!(limiter.snapshot().await?.to_string(), "15 of 20 left, all in 5s; 1/s");
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    fn snapshot(&self) -> impl Future<Output = Result<Snapshot<Self::Cost>, Error>> + Send;
 
     /// How much is left of each limit of the policy, for a request of `cost`.
     #[doc(hidden)]

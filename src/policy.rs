@@ -38,8 +38,7 @@ pub use cost::Cost;
 pub use ready::Ready;
 pub(crate) use rule::{Asked, Limit, charge_wholly, wholly};
 pub use rule::{Hooks, Policy, Quota};
-pub(crate) use snapshot::lowest;
-pub use snapshot::{Pause, PausedBy, Snapshot};
+pub(crate) use snapshot::{Snapshot, lowest};
 
 /// Two ticks of a timer that fires each millisecond.
 pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
@@ -79,16 +78,6 @@ fn time_of(permits: u32, count: u64, nanos: u128) -> Option<Duration> {
 fn time_at(rate: Rate, permits: u32) -> Option<Duration> {
     let (count, nanos) = rate.fraction();
     time_of(permits, count, nanos)
-}
-
-/// Threads hold no more than arrives in this time, so no caller waits longer for permits of other threads.
-const LONGEST_HOLD: Duration = Duration::from_millis(10);
-
-/// How many permits of a `burst` threads may hold.
-fn most_held(rate: Rate, burst: u64) -> u32 {
-    let (permits, nanos) = rate.fraction();
-    let soon = u128::from(permits) * LONGEST_HOLD.as_nanos() / nanos;
-    u32::try_from(soon.min(u128::from(burst / 2))).unwrap_or(u32::MAX)
 }
 
 /// A policy with one steady rate: its limiter has [`set_rate`](crate::RateLimiter::set_rate).

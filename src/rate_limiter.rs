@@ -25,7 +25,7 @@ use crate::line::{Inner, Line};
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::{Cost, Limit, Policy, Quota, Rated, Snapshot};
+use crate::policy::{Cost, Limit, Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
 #[cfg(feature = "feedback")]
@@ -334,17 +334,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_acquire_up_to(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        self.take_between(n.each(P::Cost::ONE, u32::min), n)
-    }
-
-    /// Takes as many of `most` permits as are available now, and at least `least`.
-    #[inline]
-    pub(crate) fn take_between(
-        &self,
-        least: P::Cost,
-        most: P::Cost,
-    ) -> Result<Grant<'_, P>, Error> {
-        let (taken, charge) = self.line.take_up_to(least, most)?;
+        let (taken, charge) = self.line.take_up_to(n)?;
         Ok(Grant::new(GrantOwner::borrowed(&self.line), taken, charge))
     }
 
@@ -537,49 +527,9 @@ impl<P: Policy> RateLimiter<P> {
         self.with_lock(|inner, now| inner.reset(now));
     }
 
-    /// Takes what is available beyond `remaining`, because a server said that no more remains. It comes
-    /// back by the policy's own rule: of a bucket at its rate, of a window at its end. To give it back
-    /// earlier, keep the grant, and [refund](Grant::refund) it.
-    ///
-    /// Waiters keep their places. A part of a tuple with `u32::MAX` is not changed. Places in flight
-    /// come back when the grant is dropped. Of policies with one cost for several rules
-    /// ([`Same`](crate::Same), arrays, [`AllOf`](crate::AllOf)) the excess is charged to all of them.
-    ///
-    /// ```
-    /// # use tollgate::{FixedWindow, ManualClock, RateLimiter};
-    /// # use std::time::Duration;
-    /// let window = FixedWindow::new(100, Duration::from_secs(60));
-    /// let limiter = RateLimiter::with_clock(window, ManualClock::new());
-    /// limiter.try_acquire(1)?;
-    /// let taken = limiter.shrink_to(40);
-    /// assert_eq!((taken.cost(), limiter.available()), (59, 40));
-    /// assert_eq!(limiter.shrink_to(70).cost(), 0); // it never adds permits
-    /// taken.refund();
-    /// assert_eq!(limiter.available(), 99);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn shrink_to(&self, remaining: P::Cost) -> Grant<'_, P> {
-        let (excess, charge) = self.line.take(|inner, now| inner.shrink_to(now, remaining));
-        Grant::new(GrantOwner::borrowed(&self.line), excess, charge)
-    }
-
-    /// Takes `n` permits now, before all that wait, whether they are ready or not; see
-    /// [`Limiter::take_anyway`](crate::Limiter::take_anyway).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ExceedsCapacity`] for a debt that takes more than the [horizon](Nanos::HORIZON) to pay off.
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, RateLimiter};
-    /// let limiter = RateLimiter::new(InFlight::new(2));
-    /// let places = limiter.take_anyway(3)?;
-    /// assert!(limiter.try_acquire(1).is_err());
-    /// drop(places);
-    /// assert_eq!(limiter.available(), 2);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn take_anyway(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
+    /// Takes `n` permits now, before all that wait, whether they are ready or not.
+    #[cfg(feature = "feedback")]
+    pub(crate) fn take_anyway(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
         let (_, charge) = self.line.try_take(|inner, now| inner.take_anyway(now, n))?;
         Ok(Grant::new(GrantOwner::borrowed(&self.line), n, charge))
     }
@@ -619,12 +569,6 @@ impl<P: Policy> RateLimiter<P> {
     #[must_use]
     pub fn quota(&self) -> Quota<P::Cost> {
         self.line.quota()
-    }
-
-    /// What the limiter does now: its limit, its queue and its pause, all of one moment.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot<P::Cost> {
-        self.line.snapshot()
     }
 
     /// How much is left of each limit, for a request of `cost`.
@@ -792,7 +736,7 @@ impl<P: Policy + fmt::Debug> fmt::Debug for RateLimiter<P> {
         shown
             .field("policy", &self.policy())
             .field("clock", &self.line.clock)
-            .field("now", &format_args!("{}", self.snapshot()))
+            .field("now", &format_args!("{}", self.line.snapshot()))
             .finish()
     }
 }

@@ -32,9 +32,6 @@ pub(crate) struct System {
     /// Nanoseconds per tick of the counter, times 2^32.
     scale: u64,
     origin: Instant,
-    /// The same by the kernel's clock, or a little later, so that its ticks are not early.
-    #[cfg(all(feature = "coarse", target_os = "linux"))]
-    kernel_origin: u64,
     set: OwnLine<Set>,
     setting: Mutex<()>,
     pub(super) thread: TimerThread,
@@ -89,8 +86,6 @@ impl System {
                 counter,
                 scale,
                 origin: Instant::now(),
-                #[cfg(all(feature = "coarse", target_os = "linux"))]
-                kernel_origin: kernel_time(rustix::time::ClockId::Monotonic),
                 set: OwnLine(Set::never()),
                 setting: Mutex::default(),
                 thread: TimerThread::new(|| Self::get().now()),
@@ -114,17 +109,6 @@ impl System {
         Nanos::ZERO.saturating_add(instant.saturating_duration_since(self.origin))
     }
 
-    /// The time of the kernel's last tick, if the feature is on.
-    pub(super) fn coarse_now(&self) -> Nanos {
-        #[cfg(all(feature = "coarse", target_os = "linux"))]
-        {
-            let tick = kernel_time(rustix::time::ClockId::MonotonicCoarse);
-            Nanos::new(tick.saturating_sub(self.kernel_origin))
-        }
-        #[cfg(not(all(feature = "coarse", target_os = "linux")))]
-        self.now()
-    }
-
     /// Sets the counter by the operating system's clock. One thread does it at a time: of two settings the
     /// later one must stay.
     #[cold]
@@ -143,13 +127,6 @@ impl System {
         self.set.0.write(after, behind);
         Nanos::new(after.wrapping_add_signed(behind))
     }
-}
-
-/// The source of `Instant` on Linux, in nanoseconds.
-#[cfg(all(feature = "coarse", target_os = "linux"))]
-fn kernel_time(clock: rustix::time::ClockId) -> u64 {
-    let time = rustix::time::clock_gettime(clock);
-    (time.tv_sec.cast_unsigned()) * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
 /// Enough ticks for an exact scale, and few enough for any counter.
@@ -247,37 +224,6 @@ mod tests {
             while system.now() < time {}
             assert!(Instant::now() >= instant);
         }
-    }
-
-    /// By the kernel's own tick, which is 10 ms at most.
-    #[test]
-    fn the_coarse_time_is_late_by_a_tick_at_most_and_never_early() {
-        let system = System::get();
-        let end = system.now().saturating_add(Duration::from_millis(30));
-        loop {
-            let (coarse, now) = (system.coarse_now(), saturating_nanos(system.origin.elapsed()));
-            assert!(coarse.get() <= now, "{coarse:?} is early, it is {now}");
-            // This thread may have been preempted between the two readings.
-            let again = system.coarse_now();
-            assert!(again.get() + 20_000_000 > now, "{again:?} is late, it was {now}");
-            if coarse > end {
-                break;
-            }
-        }
-    }
-
-    #[cfg(all(feature = "coarse", target_os = "linux"))]
-    #[test]
-    fn the_kernels_time_is_in_nanoseconds() {
-        use std::time::SystemTime;
-
-        let now = || {
-            let time =
-                SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
-            u64::try_from(time.as_nanos()).expect("before 2554")
-        };
-        let (before, time) = (now(), kernel_time(rustix::time::ClockId::Realtime));
-        assert!((before..=now()).contains(&time), "{time}");
     }
 
     /// Not at all for one thread; from one thread to another by what processors reorder.

@@ -18,7 +18,7 @@ use crate::observe::Observe;
 use crate::part::Part;
 #[cfg(feature = "metrics")]
 use crate::policy::lowest;
-use crate::policy::{Pause, PausedBy, Snapshot};
+use crate::policy::{Limit, Quota};
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
@@ -154,13 +154,20 @@ impl<L: OwnedLimiter + InProcess> InProcess for Feedback<L> {}
 impl<L: OwnedLimiter> Limiter for Feedback<L> {
     const IS_REMOTE: bool = L::IS_REMOTE;
 
+    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.limiter().pause_for(duration).await
+    }
+
     async fn resume(&self) -> Result<(), Error> {
         Feedback::resume(self).await
     }
 
-    async fn take_anyway(&self, n: L::Cost) -> Result<Call<L>, Error> {
-        let grant = self.limiter().take_anyway(n).await?;
-        Ok(self.call(n, Some(grant), self.past_gate(self.units(n)), Duration::ZERO))
+    async fn quota(&self) -> Result<Quota<L::Cost>, Error> {
+        self.limiter().quota().await
+    }
+
+    async fn limits(&self, cost: L::Cost) -> Result<Vec<Limit<L::Cost>>, Error> {
+        self.limiter().limits(cost).await
     }
 
     async fn would_wait(&self, n: L::Cost) -> Result<Option<Duration>, Error> {
@@ -176,14 +183,6 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
     async fn shrink_to(&self, remaining: L::Cost) -> Result<Call<L>, Error> {
         let grant = self.limiter().shrink_to(remaining).await?;
         Ok(self.not_sent(grant))
-    }
-
-    /// With those that wait for the server, its refusal and the learned rate.
-    async fn snapshot(&self) -> Result<Snapshot<L::Cost>, Error> {
-        let (server, gate) = (self.server_state(), self.gate().snapshot());
-        let pause = Pause::of(server.pause.unwrap_or_default(), PausedBy::Server);
-        let limiter = self.limiter().snapshot().await?;
-        Ok(limiter.with_waiting(gate.waiting, &gate.ages).held_by(server.rate, pause))
     }
 
     fn end(&self, end: End<'_>) -> bool {
@@ -211,7 +210,6 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         with_gate(self.limiter().stats(), self.gate().stats())
     }
 
-    crate::limiter::as_inner_limiter!(asks, Limiter | feedback | feedback.limiter());
     /// A caller that waited for the server and then for the limiter counts twice.
     fn waits(&self) -> Waits {
         self.limiter().waits().with(&self.gate().waits())

@@ -5,8 +5,7 @@ use std::time::Duration;
 use super::answer::{Meter, Unit};
 use crate::units::Rate;
 
-/// What a [`Feedback`](super::Feedback) knows of its server now, to be shown; its `Debug` prints it. What its limiter and its
-/// queue do is a [`Snapshot`](crate::Snapshot).
+/// What a [`Feedback`](super::Feedback) knows of its server now, to be shown; its `Debug` prints it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -25,9 +24,6 @@ use crate::units::Rate;
 /// assert_eq!(server.lowered, Some(Duration::from_secs(1)));
 /// let (unit, meter) = server.meters[0];
 /// assert_eq!((unit, meter.remaining), (Unit::Requests, Some(41)));
-/// // What the limiter does, the server included.
-/// let line = feedback.snapshot().await?.to_string();
-/// assert!(line.ends_with("; paused for 6s by the server"), "{line}");
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -9,7 +9,7 @@ use super::{KeyedRateLimiter, ToKey};
 use crate::error::Error;
 use crate::observe::Event;
 use crate::policy::Policy;
-use crate::rate_limiter::{Grant, GrantOwner, RateLimiter};
+use crate::rate_limiter::RateLimiter;
 use crate::wait_queue::End;
 
 impl<K, P, S> KeyedRateLimiter<K, P, S>
@@ -154,31 +154,6 @@ where
         Ok(())
     }
 
-    /// Takes what is available at `key` beyond `remaining`; see
-    /// [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
-    ///
-    /// # Errors
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 100);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.shrink_to(&7, 40)?;
-    /// assert_eq!((limiter.available(&7), limiter.available(&8)), (40, 100));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn shrink_to<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        remaining: P::Cost,
-    ) -> Result<Grant<'static, P>, Error> {
-        let line = self.table.line(key)?;
-        let (excess, charge) = line.take(|inner, now| inner.shrink_to(now, remaining));
-        Ok(Grant::new(GrantOwner::owned(line), excess, charge))
-    }
-
     /// Closes **all** keys: waiters and later calls get [`Error::Closed`], also calls that pause a key. See
     /// [`Limiter::close`](crate::Limiter::close). A key that is closed alone, by [`at`](Self::at), stays in the table,
     /// even beyond `max_keys`.
@@ -222,32 +197,6 @@ where
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.table.is_closed()
-    }
-
-    /// Takes `n` permits of a key now, whether they are ready or not; see
-    /// [`Limiter::take_anyway`](crate::Limiter::take_anyway).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ExceedsCapacity`] for a debt that takes more than the [horizon](crate::Nanos::HORIZON) to pay off, and
-    /// [`Error::TooManyKeys`].
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// # let policy = TokenBucket::new(Rate::per_second(10.0), 5);
-    /// let keys = KeyedRateLimiter::<&str, _>::with_clock(policy, ManualClock::new());
-    /// keys.take_anyway(&"alice", 25)?;
-    /// assert!(keys.try_acquire(&"alice", 1).is_err());
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn take_anyway<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        n: P::Cost,
-    ) -> Result<Grant<'static, P>, Error> {
-        let line = self.table.line(key)?;
-        let (_, charge) = line.try_take(|inner, now| inner.take_anyway(now, n))?;
-        Ok(Grant::new(GrantOwner::owned(line), n, charge))
     }
 
     /// Drops all idle keys now, and returns their number. This changes no decision.

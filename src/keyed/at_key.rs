@@ -11,11 +11,12 @@ use super::hash::FastHash;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Acquire, Ask, Handle, InProcess, Limiter, Queue, sealed::Sealed};
+use crate::line::Line;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::policy::{Limit, Policy, Quota, Snapshot};
 use crate::rate_limiter::place::LinePlace;
-use crate::rate_limiter::{Grant, RateLimiter};
+use crate::rate_limiter::{Grant, GrantOwner, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
 
@@ -115,9 +116,10 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let now = self.limiter.table.look(&self.key, Line::snapshot, Snapshot::of);
         f.debug_struct("AtKey")
             .field("key", &self.key)
-            .field("now", &format_args!("{}", self.limiter.snapshot(&self.key)))
+            .field("now", &format_args!("{now}"))
             .field("limiter", &self.limiter)
             .finish()
     }
@@ -212,19 +214,13 @@ where
     }
 
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
-        self.limiter.shrink_to(&self.key, remaining)
-    }
-
-    async fn take_anyway(&self, n: P::Cost) -> Result<Self::Grant, Error> {
-        self.limiter.take_anyway(&self.key, n)
+        let line = self.limiter.table.line(&self.key)?;
+        let (excess, charge) = line.take(|inner, now| inner.shrink_to(now, remaining));
+        Ok(Grant::new(GrantOwner::owned(line), excess, charge))
     }
 
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
         Ok(self.limiter.quota(&self.key))
-    }
-
-    async fn snapshot(&self) -> Result<Snapshot<P::Cost>, Error> {
-        Ok(self.limiter.snapshot(&self.key))
     }
 
     async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::line::Line;
 #[cfg(feature = "metrics")]
 use crate::observe;
-use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready, Snapshot};
+use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready};
 use crate::stats::{Stats, Waits};
 
 impl<K, P, S> KeyedRateLimiter<K, P, S>
@@ -31,12 +31,6 @@ where
     #[must_use]
     pub fn quota<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Quota<P::Cost> {
         self.table.look(key, Line::quota, Quota::of)
-    }
-
-    /// What the limiter of `key` does now; see [`RateLimiter::snapshot`](crate::RateLimiter::snapshot).
-    #[must_use]
-    pub fn snapshot<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Snapshot<P::Cost> {
-        self.table.look(key, Line::snapshot, Snapshot::of)
     }
 
     /// How long a call for `n` permits of a key would wait if it came now; see

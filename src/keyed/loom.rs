@@ -21,7 +21,7 @@ const KEY: u8 = 7;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn keyed<P: Policy>(policy: P) -> Keyed<P> {
-    let clock = Clock::read_by(|| Nanos::new(1_000), None);
+    let clock = Clock::read_by(|| Nanos::new(1_000));
     KeyedRateLimiter::builder(policy).clock(clock).hasher(BuildHasherDefault::default()).build()
 }
 

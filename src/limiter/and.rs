@@ -35,7 +35,7 @@ use std::sync::atomic::AtomicU64;
 /// | `quota`, `available` | the smaller numbers and the longer times of both |
 /// | `queue_len`, `waits` (with `use tollgate::Limiter`) | both together; a caller that waited twice counts twice in `waits` |
 /// | `stats` | what the second granted, and the other counts of both |
-/// | `pause_for`, `resume`, `shrink_to`, `reset` | change the first only, as others may share the second |
+/// | `pause_for`, `resume`, `reset` | change the first only, as others may share the second |
 /// | `close`, `drain` | end the first only: callers that wait at the second are served, and not waited for |
 /// | `name`, `clock` | the first limiter's |
 /// | `part` of an error, `limited_by` | limit 1 of 2 for the first limiter, limit 2 of 2 for the second |

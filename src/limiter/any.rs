@@ -16,7 +16,7 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::part::Part;
-use crate::policy::{Cost, Limit, Quota, Snapshot};
+use crate::policy::{Cost, Limit, Quota};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
 
@@ -87,10 +87,8 @@ trait Erased<C: Cost>: fmt::Debug + Send + Sync {
     fn resume(&self) -> Answer<'_, ()>;
     fn reset(&self) -> Answer<'_, ()>;
     fn shrink_to(&self, remaining: C) -> Answer<'_, AnyGrant<C>>;
-    fn take_anyway(&self, n: C) -> Answer<'_, AnyGrant<C>>;
     fn would_wait(&self, n: C) -> Answer<'_, Option<Duration>>;
     fn quota(&self) -> Answer<'_, Quota<C>>;
-    fn snapshot(&self) -> Answer<'_, Snapshot<C>>;
     fn limits(&self, cost: C) -> Answer<'_, Vec<Limit<C>>>;
     fn end(&self, end: End<'_>) -> bool;
     fn queue_len(&self) -> usize;
@@ -159,20 +157,12 @@ impl<L: OwnedLimiter> Erased<L::Cost> for L {
         Box::pin(async move { Limiter::shrink_to(self, remaining).await.map(AnyGrant::new) })
     }
 
-    fn take_anyway(&self, n: L::Cost) -> Answer<'_, AnyGrant<L::Cost>> {
-        Box::pin(async move { Limiter::take_anyway(self, n).await.map(AnyGrant::new) })
-    }
-
     fn would_wait(&self, n: L::Cost) -> Answer<'_, Option<Duration>> {
         Box::pin(Limiter::would_wait(self, n))
     }
 
     fn quota(&self) -> Answer<'_, Quota<L::Cost>> {
         Box::pin(Limiter::quota(self))
-    }
-
-    fn snapshot(&self) -> Answer<'_, Snapshot<L::Cost>> {
-        Box::pin(Limiter::snapshot(self))
     }
 
     fn limits(&self, cost: L::Cost) -> Answer<'_, Vec<Limit<L::Cost>>> {
@@ -260,10 +250,66 @@ impl<C: Cost> Limiter for AnyRateLimiter<C> {
         self.0.take_up_to(n).await
     }
 
-    super::as_inner_limiter!(changes, Erased | any | &*any.0);
-    super::as_inner_limiter!(asks, Erased | any | &*any.0);
-    super::as_inner_limiter!(counts, Erased | any | &*any.0);
-    super::as_inner_limiter!(reports, Erased | any | &*any.0);
+    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.0.pause_for(duration).await
+    }
+
+    async fn resume(&self) -> Result<(), Error> {
+        self.0.resume().await
+    }
+
+    async fn reset(&self) -> Result<(), Error> {
+        self.0.reset().await
+    }
+
+    async fn shrink_to(&self, remaining: C) -> Result<AnyGrant<C>, Error> {
+        self.0.shrink_to(remaining).await
+    }
+
+    async fn would_wait(&self, n: C) -> Result<Option<Duration>, Error> {
+        self.0.would_wait(n).await
+    }
+
+    async fn quota(&self) -> Result<Quota<C>, Error> {
+        self.0.quota().await
+    }
+
+    async fn limits(&self, cost: C) -> Result<Vec<Limit<C>>, Error> {
+        self.0.limits(cost).await
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        self.0.end(end)
+    }
+
+    fn queue_len(&self) -> usize {
+        self.0.queue_len()
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.0.queued_permits()
+    }
+
+    fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+
+    fn waits(&self) -> Waits {
+        self.0.waits()
+    }
+
+    fn clock(&self) -> &Clock {
+        self.0.clock()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.0.name()
+    }
+
+    #[cfg(feature = "metrics")]
+    fn observe(&self) -> Observe {
+        self.0.observe()
+    }
 }
 
 /// Permits granted by an [`AnyRateLimiter`]. It does not borrow the limiter.

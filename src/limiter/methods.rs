@@ -1,5 +1,4 @@
-//! Macros: the methods that each limiter and each grant has without a trait in scope, and what a limiter around another
-//! one passes on.
+//! Macros: the methods that each limiter and each grant has without a trait in scope.
 
 /// Methods of [`Limiter`](crate::Limiter) as methods of the type, so that a program that knows its limiter imports no trait.
 macro_rules! methods_of_limiter {
@@ -201,108 +200,6 @@ macro_rules! methods_of_limiter {
     };
 }
 pub(crate) use methods_of_limiter;
-
-/// What a limiter around another one answers as the inner one does, by that one's trait: what `asks` its state, what
-/// `changes` it, what it `counts`, and what else it `reports`.
-macro_rules! as_inner_limiter {
-    (asks, $by:ident |$outer:ident| $inner:expr) => {
-        async fn pause_for(&self, duration: std::time::Duration) -> Result<(), crate::Error> {
-            let $outer = self;
-            $by::pause_for($inner, duration).await
-        }
-
-        async fn quota(&self) -> Result<crate::Quota<Self::Cost>, crate::Error> {
-            let $outer = self;
-            $by::quota($inner).await
-        }
-
-        async fn limits(
-            &self,
-            cost: Self::Cost,
-        ) -> Result<Vec<crate::policy::Limit<Self::Cost>>, crate::Error> {
-            let $outer = self;
-            $by::limits($inner, cost).await
-        }
-    };
-    (changes, $by:ident |$outer:ident| $inner:expr) => {
-        async fn resume(&self) -> Result<(), crate::Error> {
-            let $outer = self;
-            $by::resume($inner).await
-        }
-
-        async fn reset(&self) -> Result<(), crate::Error> {
-            let $outer = self;
-            $by::reset($inner).await
-        }
-
-        async fn shrink_to(&self, remaining: Self::Cost) -> Result<Self::Grant, crate::Error> {
-            let $outer = self;
-            $by::shrink_to($inner, remaining).await
-        }
-
-        async fn take_anyway(&self, n: Self::Cost) -> Result<Self::Grant, crate::Error> {
-            let $outer = self;
-            $by::take_anyway($inner, n).await
-        }
-
-        async fn would_wait(
-            &self,
-            n: Self::Cost,
-        ) -> Result<Option<std::time::Duration>, crate::Error> {
-            let $outer = self;
-            $by::would_wait($inner, n).await
-        }
-
-        async fn snapshot(&self) -> Result<crate::Snapshot<Self::Cost>, crate::Error> {
-            let $outer = self;
-            $by::snapshot($inner).await
-        }
-
-        fn end(&self, end: crate::wait_queue::End<'_>) -> bool {
-            let $outer = self;
-            $by::end($inner, end)
-        }
-    };
-    (counts, $by:ident |$outer:ident| $inner:expr) => {
-        fn queue_len(&self) -> usize {
-            let $outer = self;
-            $by::queue_len($inner)
-        }
-
-        fn queued_permits(&self) -> u64 {
-            let $outer = self;
-            $by::queued_permits($inner)
-        }
-
-        fn stats(&self) -> crate::Stats {
-            let $outer = self;
-            $by::stats($inner)
-        }
-    };
-    (reports, $by:ident |$outer:ident| $inner:expr) => {
-        fn waits(&self) -> crate::Waits {
-            let $outer = self;
-            $by::waits($inner)
-        }
-
-        fn clock(&self) -> &crate::Clock {
-            let $outer = self;
-            $by::clock($inner)
-        }
-
-        fn name(&self) -> Option<&str> {
-            let $outer = self;
-            $by::name($inner)
-        }
-
-        #[cfg(feature = "metrics")]
-        fn observe(&self) -> crate::observe::Observe {
-            let $outer = self;
-            $by::observe($inner)
-        }
-    };
-}
-pub(crate) use as_inner_limiter;
 
 /// Methods of [`Granted`](crate::Granted) as methods of the type. A settlement `in_process` is not waited for.
 macro_rules! methods_of_granted {

@@ -139,10 +139,10 @@ impl AtomicState {
         self.charge::<false>(now, permits, permits, || self.unrecorded_limits(), |_| ())
     }
 
-    /// The same for as many of `most` permits as are stored, and at least `least`.
+    /// The same for as many of `most` permits as are stored, and at least one.
     #[inline]
-    pub(super) fn attempt_up_to(&self, now: Nanos, least: u64, most: u64) -> Attempt<RateReceipt> {
-        self.charge::<true>(now, least, most, || self.unrecorded_limits(), |_| ())
+    pub(super) fn attempt_up_to(&self, now: Nanos, most: u64) -> Attempt<RateReceipt> {
+        self.charge::<true>(now, 1, most, || self.unrecorded_limits(), |_| ())
     }
 
     /// What may go unrecorded.
@@ -488,7 +488,7 @@ mod tests {
         fn ask_up_to(&mut self, now: Nanos, most: u64) -> Result<bool, TestCaseError> {
             let one = self.schedule.ready_at(&self.state, 1);
             let stored = self.schedule.stored(self.state.position, now);
-            match self.word.attempt_up_to(now, 1, most) {
+            match self.word.attempt_up_to(now, most) {
                 Attempt::Granted(receipt) => {
                     let is_ready = one.is_ok_and(|one| one.has_come(now));
                     prop_assert!(is_ready);

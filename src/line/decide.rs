@@ -40,18 +40,15 @@ impl<P: Policy> Line<P> {
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
-        let now = self.clock.coarse_now();
+        let now = self.clock.now();
         match word.attempt(now, cost.permits()) {
             Attempt::Granted(receipt) => Some(Ok(self.granted_by_word(lock_free, receipt))),
-            // It may be ready by the exact time, which `enter` reads.
-            Attempt::NotBefore(_) if self.clock.is_coarse() => None,
             Attempt::NotBefore(due) => self.refused_by_word(now, due, max_wait),
             Attempt::Undecided => None,
         }
     }
 
-    /// The same for a call that the word left to the mutex because it has to be recorded, or because it was not
-    /// ready by the coarse time.
+    /// The same for a call that the word left to the mutex because it has to be recorded.
     #[inline]
     fn decide_beside_word(
         &self,
@@ -60,14 +57,11 @@ impl<P: Policy> Line<P> {
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
         let (Some(lock_free), Some(word)) = (P::HOOKS.lock_free, &self.word) else { return None };
         let now = self.clock.now();
-        let mut attempt = Attempt::Undecided;
-        if self.clock.is_coarse() {
-            attempt = word.attempt(now, cost.permits());
+        if word.is_locked() {
+            return None;
         }
-        if attempt == Attempt::Undecided && !word.is_locked() {
-            let mut inner = self.inner.try_lock()?;
-            attempt = inner.attempt_recorded(word, now, cost.permits(), || self.clock.now());
-        }
+        let attempt =
+            self.inner.try_lock()?.attempt_recorded(word, now, cost.permits(), || self.clock.now());
         match attempt {
             Attempt::Granted(receipt) => Some(Ok(self.granted_by_word(&lock_free, receipt))),
             Attempt::NotBefore(due) => self.refused_by_word(now, due, max_wait),
@@ -75,21 +69,15 @@ impl<P: Policy> Line<P> {
         }
     }
 
-    /// Takes as much of `most` as is there now, and at least `least`, or is refused as that would be. `None`:
-    /// [`take_up_to`](Self::take_up_to) has to take the mutex.
+    /// As [`take_up_to`](Self::take_up_to), which has to take the mutex if this is `None`.
     #[inline]
-    pub(super) fn take_up_to_at_once(
-        &self,
-        least: P::Cost,
-        most: P::Cost,
-    ) -> Option<Result<Taking<P>, Error>> {
+    pub(super) fn take_up_to_at_once(&self, most: P::Cost) -> Option<Result<Taking<P>, Error>> {
         if most.is_zero() {
             return Some(self.charge_nothing().map(|charge| (most, charge)));
         }
         let (Some(lock_free), Some(word)) = (P::HOOKS.lock_free, &self.word) else { return None };
-        // The exact time: a coarse one would find fewer permits.
         let now = self.clock.now();
-        match word.attempt_up_to(now, least.permits(), most.permits()) {
+        match word.attempt_up_to(now, most.permits()) {
             Attempt::Granted(receipt) => {
                 let cost = most.at_most(receipt.permits());
                 Some(Ok((cost, self.granted_by_word(&lock_free, receipt))))

@@ -44,16 +44,15 @@ impl<P: Policy> Line<P> {
         self.with_lock(|inner, now| inner.enter(now, cost, max_wait, claim, waker).map(entered))
     }
 
-    /// Takes as much of `most` as is there now, and at least `least`, or is refused as that would be.
+    /// Takes as much of `most` as is there now, or is refused as one permit of each part would be.
     #[inline]
-    pub(crate) fn take_up_to(&self, least: P::Cost, most: P::Cost) -> Result<Taking<P>, Error> {
-        let decided = self.take_up_to_at_once(least, most);
-        decided.unwrap_or_else(|| self.take_up_to_with_lock(least, most))
+    pub(crate) fn take_up_to(&self, most: P::Cost) -> Result<Taking<P>, Error> {
+        self.take_up_to_at_once(most).unwrap_or_else(|| self.take_up_to_with_lock(most))
     }
 
     #[inline(never)]
-    fn take_up_to_with_lock(&self, least: P::Cost, most: P::Cost) -> Result<Taking<P>, Error> {
-        self.try_take(|inner, now| inner.take_up_to(now, least, most))
+    fn take_up_to_with_lock(&self, most: P::Cost) -> Result<Taking<P>, Error> {
+        self.try_take(|inner, now| inner.take_up_to(now, most))
     }
 
     /// Takes permits by `take`, which does not count them as granted.

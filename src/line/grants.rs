@@ -14,21 +14,17 @@ use crate::wait_queue::{Arrival, Claim, WaiterId};
 
 impl<P: Policy> Inner<P> {
     /// As `Line::take_up_to`.
-    pub(super) fn take_up_to(
-        &mut self,
-        now: Nanos,
-        least: P::Cost,
-        most: P::Cost,
-    ) -> Result<Taking<P>, Error> {
-        let taken = self.at_hand(now, least, most);
+    pub(super) fn take_up_to(&mut self, now: Nanos, most: P::Cost) -> Result<Taking<P>, Error> {
+        let taken = self.at_hand(now, most);
         match self.enter(now, taken, Some(Duration::ZERO), Claim::InOrder, None)? {
             Admission::Granted(charge) => Ok((taken, charge)),
             Admission::Waiting(_) => unreachable!("waiting without time to wait"),
         }
     }
 
-    /// The part of `most` that can be taken now; `least` if that cannot.
-    fn at_hand(&self, now: Nanos, least: P::Cost, most: P::Cost) -> P::Cost {
+    /// The part of `most` that can be taken now; one permit of each part if that cannot.
+    fn at_hand(&self, now: Nanos, most: P::Cost) -> P::Cost {
+        let least = most.each(P::Cost::ONE, u32::min);
         if !self.is_quiet(now) || !self.is_ready(now, least) {
             return least;
         }

@@ -9,9 +9,7 @@ use super::waiting::{Waiter, Waiting};
 use crate::clock::{Alarm, Monotone};
 use crate::error::Error;
 use crate::part::Part;
-use crate::policy::{
-    Asked, Limit, Pause, PausedBy, Policy, Quota, Ready, Snapshot, charge_wholly, wholly,
-};
+use crate::policy::{Asked, Limit, Policy, Quota, Ready, Snapshot, charge_wholly, wholly};
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Bounds, Tenant, WaiterId};
@@ -233,11 +231,13 @@ impl<P: Policy> Inner<P> {
 
     /// What it does now.
     pub(crate) fn snapshot(&self, now: Nanos) -> Snapshot<P::Cost> {
-        let ages = self.waiting.as_ref().map(|waiting| waiting.ages(now)).unwrap_or_default();
-        let of_state = Snapshot::of(&self.policy, &self.state, now);
-        Snapshot { quota: self.quota(now), ..of_state }
-            .with_waiting(self.queue_len(), &ages)
-            .held_by(None, Pause::of(self.not_before.since(now), PausedBy::Program))
+        Snapshot {
+            quota: self.quota(now),
+            waiting: self.queue_len(),
+            ages: self.waiting.as_ref().map(|waiting| waiting.ages(now)).unwrap_or_default(),
+            paused: self.not_before.since(now),
+            ..Snapshot::of(&self.policy, &self.state, now)
+        }
     }
 
     /// How much is left of each limit, for a request of `cost`.

@@ -114,7 +114,7 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
             read_once(read, NOW);
             ask_now(line, n, at_once).is_ok()
         }
-        Call::TryUpTo(n) => line.take_up_to(n.min(1), n).is_ok(),
+        Call::TryUpTo(n) => line.take_up_to(n).is_ok(),
         Call::TryAndRefund(n) => match ask_now(line, n, at_once) {
             Ok(Admission::Granted(Charge { receipt, .. })) => {
                 line.change(Change::Refund { part: n, held: n, receipt }, |_| ()).is_ok()

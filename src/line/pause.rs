@@ -77,6 +77,7 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Charges a cost whether it is ready or not, before all waiters.
+    #[cfg(feature = "feedback")]
     pub(crate) fn take_anyway(
         &mut self,
         now: Nanos,

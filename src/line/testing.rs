@@ -32,7 +32,7 @@ pub(super) fn read_once(time: Nanos, from_then_on: Nanos) {
 }
 
 /// What the clock of a line shows.
-pub(super) fn read() -> Nanos {
+fn read() -> Nanos {
     READINGS.with(|readings| {
         let [time, from_then_on] = readings.get();
         readings.set([from_then_on; 2]);
@@ -43,12 +43,8 @@ pub(super) fn read() -> Nanos {
 /// As a limiter by a clock that shows `now`.
 pub(super) fn line<P: Policy>(policy: P, now: Nanos) -> Arc<Line<P>> {
     stand_at(now);
-    line_by(policy, Clock::read_by(read, None))
-}
-
-/// By such a clock.
-pub(super) fn line_by<P: Policy>(policy: P, clock: Clock) -> Arc<Line<P>> {
-    Line::new(policy, clock, LazyObserver::new(Reports::default()), Bounds::NONE)
+    let (clock, observer) = (Clock::read_by(read), LazyObserver::new(Reports::default()));
+    Line::new(policy, clock, observer, Bounds::NONE)
 }
 
 /// Asks at a time as all methods of a limiter do: at once, and if that decides nothing, by the queue.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::testing::{self, ask, line_by, read, stand_at};
+use super::testing::{self, ask, stand_at};
 use super::{Admission, Inner, Line, WaitStatus};
-use crate::clock::{Clock, OnAlarm};
+use crate::clock::OnAlarm;
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::policy::sliding_window_log::SlidingWindowLog;
@@ -39,19 +39,6 @@ fn waiting_after<P: Policy<Cost = u32>>(line: &Line<P>, time: Duration) -> usize
     stand_at(at(time));
     line.on_alarm();
     line.look(|inner, _| inner.queue_len())
-}
-
-#[test]
-fn a_call_that_is_not_ready_by_the_coarse_time_is_asked_for_by_the_exact_one() {
-    const TICK: Duration = Duration::from_millis(100);
-    stand_at(at(TICK));
-    let clock = Clock::read_by(read, Some(|| read().saturating_sub(TICK)));
-    let line = line_by(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    let ask = |millis| ask(&line, at(Duration::from_millis(millis)), 1, Some(Duration::ZERO));
-    assert!(ask(100).is_ok());
-    let denied = ask(299).map(drop).expect_err("a millisecond early");
-    assert_eq!(denied.retry_after(), Some(Duration::from_millis(1)));
-    assert!(ask(300).is_ok());
 }
 
 #[test]

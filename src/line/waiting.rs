@@ -8,7 +8,7 @@ use super::outcomes::{Outcome, OutcomeId, Outcomes};
 use super::tail::Tail;
 use crate::error::QueueLimit;
 use crate::part::Part;
-use crate::policy::{Cost, Policy, Snapshot, wholly};
+use crate::policy::{Cost, Policy, wholly};
 use crate::units::Nanos;
 use crate::wait_queue::{Arrival, Arrived, Bounds, Tenant, Turn, WaitQueue, WaiterId, WaiterTimes};
 
@@ -160,10 +160,9 @@ impl<P: Policy> Waiting<P> {
         id
     }
 
-    /// How long the first callers have waited.
+    /// How long the first four callers have waited.
     pub(super) fn ages(&self, now: Nanos) -> Vec<Duration> {
-        let first = self.queue.ids().take(Snapshot::<P::Cost>::AGES);
-        first.map(|id| now.since(self.joined(id))).collect()
+        self.queue.ids().take(4).map(|id| now.since(self.joined(id))).collect()
     }
 
     /// When a caller joined.

@@ -88,12 +88,6 @@ impl Policy for Gcra {
         kind: |_| Some(Kind::Gcra),
         rate: |policy| Some(policy.rate),
         small: true,
-        most_held: |policy| super::most_held(policy.rate, u64::from(policy.max_burst) + 1),
-        beside: |policy, held| {
-            let max_burst = policy.max_burst.saturating_sub(held);
-            let schedule = Self::schedule(policy.rate, max_burst);
-            Self { max_burst, schedule, ..policy.clone() }
-        },
         lock_free: Some(LockFree {
             schedule: |policy| Some(policy.schedule),
             state: |state| state,

@@ -269,11 +269,6 @@ pub struct Hooks<P: Policy> {
     pub(crate) timeless_release: bool,
     /// Whether receipts are small enough for registers.
     pub(crate) small: bool,
-    /// How many permits threads may hold beside the state; see [`CachedRateLimiter`](crate::CachedRateLimiter).
-    pub(crate) most_held: fn(&P) -> u32,
-    /// This policy with a burst smaller by the permits that threads hold beside the limiter, at most `most_held`: both
-    /// together keep to this policy.
-    pub(crate) beside: fn(&P, u32) -> P,
     /// Visits each limit of this policy that counts the same cost, in order: the limits of the parts of a composed
     /// rule. Any other rule is one limit, and so is a tuple, whose parts have costs of their own.
     pub(crate) limits: fn(&P, &P::State, Asked<P::Cost>, &mut dyn FnMut(Limit<P::Cost>)),
@@ -306,8 +301,6 @@ impl<P: Policy> Hooks<P> {
             timeless: false,
             timeless_release: !P::HELD,
             small: false,
-            most_held: |_| 0,
-            beside: |policy, _| policy.clone(),
             limits: |policy, state, asked, visit| visit(Limit::of(policy, state, asked)),
             kind: |_| None,
             rate: |_| None,

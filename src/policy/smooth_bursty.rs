@@ -90,13 +90,6 @@ impl Policy for SmoothBursty {
         kind: |_| Some(Kind::SmoothBursty),
         rate: |policy| Some(policy.rate),
         small: true,
-        most_held: |policy| {
-            super::most_held(policy.rate, policy.schedule.burst >> policy.schedule.shift)
-        },
-        beside: |policy, held| {
-            let time = super::time_at(policy.rate, held).filter(|_| held > 0).unwrap_or_default();
-            policy.clone().max_burst(policy.max_burst.min(Nanos::HORIZON).saturating_sub(time))
-        },
         lock_free: Some(LockFree {
             schedule: |policy| Some(policy.schedule),
             state: |state| state,

@@ -6,122 +6,24 @@ use std::time::Duration;
 use super::{Cost, Policy, Quota};
 use crate::units::{Nanos, Rate, to_millis};
 
-/// What a limiter does now, from [`Limiter::snapshot`](crate::Limiter::snapshot): its limit, its queue and its pause.
-///
-/// It prints in a line, for logs, and so does the `Debug` of a limiter.
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::{ManualClock, PausedBy, Rate, RateLimiter, TokenBucket};
-///
-/// let clock = ManualClock::new();
-/// let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(5.0), 10), &clock);
-/// limiter.try_acquire(4)?;
-/// assert_eq!(limiter.snapshot().to_string(), "6 of 10 left, all in 800ms; 5/s");
-///
-/// let first = limiter.reserve(10)?;
-/// clock.advance(Duration::from_millis(300));
-/// let second = limiter.reserve(1)?;
-/// limiter.pause_for(Duration::from_secs(30));
-/// let now = limiter.snapshot();
-/// assert_eq!((now.waiting, now.ages[0].as_millis()), (2, 300));
-/// assert_eq!(now.pause.map(|pause| pause.by), Some(PausedBy::Program));
-/// assert_eq!(
-///     now.to_string(),
-///     "0 of 10 left, all in 32s; 5/s; 2 wait, for 300ms, 0ns; paused for 30s by the program",
-/// );
-/// # drop((first, second)); Ok::<(), tollgate::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Snapshot<C> {
-    /// The limit and what remains of it.
-    pub quota: Quota<C>,
+/// What a limiter does now, as its `Debug` shows it.
+pub(crate) struct Snapshot<C> {
+    pub(crate) quota: Quota<C>,
     /// The steady rate: of several limits the lowest, of a tuple the first. `None` of places in flight, and without a
     /// limit.
-    pub rate: Option<Rate>,
-    /// The callers of this process that wait.
-    pub waiting: usize,
-    /// How long the first four of them have waited, in the order of the queue.
-    pub ages: Vec<Duration>,
-    /// Why nothing is granted, whatever remains.
-    pub pause: Option<Pause>,
-}
-
-/// A pause of a limiter.
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::{InFlight, ManualClock, PausedBy, RateLimiter};
-///
-/// let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
-/// limiter.pause_for(Duration::from_secs(7));
-/// let pause = limiter.snapshot().pause.expect("it is paused");
-/// assert_eq!((pause.ends_in.as_secs(), pause.by), (7, PausedBy::Program));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Pause {
-    /// When it ends, from now.
-    pub ends_in: Duration,
-    /// Who asked for it.
-    pub by: PausedBy,
-}
-
-/// Who asked for a pause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PausedBy {
-    /// A call of `pause_for`.
-    Program,
-    /// A server that refused a call.
-    Server,
-}
-
-impl Pause {
-    /// `None` if it is over.
-    pub(crate) fn of(ends_in: Duration, by: PausedBy) -> Option<Self> {
-        (!ends_in.is_zero()).then_some(Self { ends_in, by })
-    }
-}
-
-impl<C> Snapshot<C> {
-    /// How many ages it has.
-    pub(crate) const AGES: usize = 4;
-
-    /// With callers that wait elsewhere, in the order of their ages.
-    #[must_use]
-    pub(crate) fn with_waiting(mut self, waiting: usize, ages: &[Duration]) -> Self {
-        self.waiting += waiting;
-        self.ages.extend(ages);
-        self.ages.sort_by_key(|&age| std::cmp::Reverse(age));
-        self.ages.truncate(Self::AGES);
-        self
-    }
-
-    /// With another rate and pause: the lower rate counts, and the longer pause.
-    #[must_use]
-    pub(crate) fn held_by(mut self, rate: Option<Rate>, pause: Option<Pause>) -> Self {
-        self.rate = lowest([self.rate, rate]);
-        let pauses = [self.pause, pause].into_iter().flatten();
-        self.pause = pauses.max_by_key(|pause| pause.ends_in);
-        self
-    }
+    pub(crate) rate: Option<Rate>,
+    pub(crate) waiting: usize,
+    /// How long the first four callers have waited, in the order of the queue.
+    pub(crate) ages: Vec<Duration>,
+    /// For how long nothing is granted, whatever remains.
+    pub(crate) paused: Duration,
 }
 
 impl<C: Cost> Snapshot<C> {
     /// While no caller waits.
     pub(crate) fn of<P: Policy<Cost = C>>(policy: &P, state: &P::State, now: Nanos) -> Self {
-        let quota = Quota::of(policy, state, now);
-        Self { quota, rate: (P::HOOKS.rate)(policy), waiting: 0, ages: Vec::new(), pause: None }
-    }
-
-    /// Of two limiters with one decision.
-    #[must_use]
-    pub(crate) fn and(self, second: &Self) -> Self {
-        let quota = self.quota.and(second.quota);
-        let both = self.with_waiting(second.waiting, &second.ages);
-        Self { quota, ..both.held_by(second.rate, second.pause) }
+        let (quota, rate) = (Quota::of(policy, state, now), (P::HOOKS.rate)(policy));
+        Self { quota, rate, waiting: 0, ages: Vec::new(), paused: Duration::ZERO }
     }
 }
 
@@ -182,12 +84,8 @@ impl<C: Cost> fmt::Display for Snapshot<C> {
         if self.waiting > self.ages.len() && !self.ages.is_empty() {
             f.write_str(", ..")?;
         }
-        if let Some(Pause { ends_in, by }) = self.pause {
-            let by = match by {
-                PausedBy::Program => "the program",
-                PausedBy::Server => "the server",
-            };
-            write!(f, "; paused for {:?} by {by}", to_millis(ends_in))?;
+        if !self.paused.is_zero() {
+            write!(f, "; paused for {:?}", to_millis(self.paused))?;
         }
         Ok(())
     }

@@ -169,12 +169,6 @@ impl Policy for TokenBucket {
             policy.schedule.charge_alone(&mut state.state, at, u64::from(n)).1
         },
         forget_receipts: |_, state| state.state.forget_receipts(),
-        most_held: |policy| super::most_held(policy.rate, policy.capacity.into()),
-        beside: |policy, held| {
-            let capacity = policy.capacity.saturating_sub(held);
-            let schedule = Schedule::bucket(policy.rate, capacity);
-            Self { capacity, initial: policy.initial.min(capacity), schedule, ..policy.clone() }
-        },
         lock_free: Some(LockFree {
             schedule: |policy| (policy.period == 0).then_some(policy.schedule),
             state: |state| &mut state.state,
@@ -280,18 +274,5 @@ impl Rated for TokenBucket {
 
     fn with_rate(self, rate: Rate) -> Self {
         Self { rate, schedule: Schedule::bucket(rate, self.capacity), ..self }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bucket_beside_what_others_hold_is_a_smaller_one() {
-        let bucket = |capacity| TokenBucket::new(Rate::per_second(5.0), capacity);
-        let beside = TokenBucket::HOOKS.beside;
-        assert_eq!(beside(&bucket(10), 3), bucket(7));
-        assert_eq!(beside(&bucket(10).initial(4), 3), bucket(7).initial(4));
     }
 }

@@ -102,16 +102,9 @@ impl<P: Policy> RateLimiterBuilder<P> {
     /// The limiter.
     #[must_use]
     pub fn build(self) -> RateLimiter<P> {
-        self.build_with(|policy| ((), policy.clone())).2
-    }
-
-    /// A limiter of another policy, which `choose` makes of this one. Also returns this one.
-    pub(crate) fn build_with<T>(self, choose: impl FnOnce(&P) -> (T, P)) -> (T, P, RateLimiter<P>) {
-        let (chosen, policy) = choose(&self.policy);
         let clock = self.clock.unwrap_or_else(Clock::system);
         let observer = LazyObserver::new(self.reports);
-        let line = Line::new(policy, clock, observer, self.bounds);
-        (chosen, self.policy, RateLimiter { line })
+        RateLimiter { line: Line::new(self.policy, clock, observer, self.bounds) }
     }
 }
 

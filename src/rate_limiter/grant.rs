@@ -171,13 +171,6 @@ impl<'a, P: Policy> Grant<'a, P> {
         Metered::new(self)
     }
 
-    /// The grant of at most `n` of its permits; the others stay charged. For policies without places in flight.
-    pub(crate) fn of_at_most(mut self, n: P::Cost) -> Self {
-        self.cost = self.cost.each(n, u32::min);
-        self.returnable = self.returnable.each(n, u32::min);
-        self
-    }
-
     fn refund_now(&mut self) {
         let (part, receipt) = (self.returnable, self.charge.receipt.take());
         // Nothing is left for the drop to release, also if the policy panics.

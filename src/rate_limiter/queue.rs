@@ -1,5 +1,6 @@
 //! What the front desk asks of a limiter of one process, and of a borrow of it.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::error::Error;
 use crate::limiter::{Ask, Borrowed, Handle, InProcess, Limiter, Queue, sealed::Sealed};
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
-use crate::policy::{Limit, Policy, Quota, Snapshot};
+use crate::policy::{Limit, Policy, Quota};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::{Claim, End};
 
@@ -148,19 +149,12 @@ impl<P: Policy> Limiter for RateLimiter<P> {
     }
 
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
-        Ok(self.shrink_to(remaining).into_owned())
-    }
-
-    async fn take_anyway(&self, n: P::Cost) -> Result<Self::Grant, Error> {
-        Ok(self.take_anyway(n)?.into_owned())
+        let (excess, charge) = self.line.take(|inner, now| inner.shrink_to(now, remaining));
+        Ok(Grant::new(GrantOwner::owned(Arc::clone(&self.line)), excess, charge))
     }
 
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
         Ok(self.quota())
-    }
-
-    async fn snapshot(&self) -> Result<Snapshot<P::Cost>, Error> {
-        Ok(self.snapshot())
     }
 
     async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {

@@ -18,7 +18,7 @@ use crate::keyed::grant_or_wait::GrantOrWait;
 use crate::limiter::{Acquire, Ask, Handle, Limiter, Queue, Reservation, sealed::Sealed};
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
-use crate::policy::{Cost, Limit, Quota, Snapshot};
+use crate::policy::{Cost, Limit, Quota};
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
@@ -320,16 +320,8 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
         self.shrink_to(remaining).await
     }
 
-    async fn take_anyway(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
-        self.charge_anyway(n).await
-    }
-
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
         self.quota().await
-    }
-
-    async fn snapshot(&self) -> Result<Snapshot<P::Cost>, Error> {
-        self.snapshot().await
     }
 
     async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {

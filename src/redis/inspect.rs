@@ -7,7 +7,7 @@ use super::limiter::RedisRateLimiter;
 use super::line::change::{KeyChange, KeyReport, Report, confirmed};
 use super::script::{Scripted, wire};
 use crate::error::Error;
-use crate::policy::{Asked, Limit, Pause, PausedBy, Policy, Quota, Snapshot};
+use crate::policy::{Asked, Limit, Policy, Quota};
 use crate::units::Nanos;
 
 /// The state of a key in Redis, from [`RedisRateLimiter::inspect`].
@@ -82,21 +82,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         let policy = self.shared.with_lock(|line| line.policy_of_key());
         quota.window = policy.window(quota.limit);
         Ok(KeyState { policy, quota, paused_for, expires_in })
-    }
-
-    /// Returns what the limiter does now: the limit and a pause are the fleet's, the queue is of this process. Writes
-    /// nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Store`].
-    pub async fn snapshot(&self) -> Result<Snapshot<P::Cost>, Error> {
-        let KeyState { policy, quota, paused_for, .. } = self.inspect().await?;
-        let most = Snapshot::<P::Cost>::AGES;
-        let (waiting, ages) = self.shared.with_lock(|line| (line.len(), line.ages(most)));
-        let pause = Pause::of(paused_for, PausedBy::Program);
-        let unused = Snapshot::of(&policy, &policy.idle(Nanos::ZERO), Nanos::ZERO);
-        Ok(Snapshot { quota, ..unused }.with_waiting(waiting, &ages).held_by(None, pause))
     }
 
     /// How much is left of each limit for the whole fleet, for a request of `cost`.

@@ -18,9 +18,9 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::{Cost, Rated};
+use crate::policy::Rated;
 use crate::stats::{Stats, Waits};
-use crate::units::{Nanos, Rate};
+use crate::units::Rate;
 use crate::wait_queue::End;
 
 /// A [`RateLimiter`](crate::RateLimiter) whose quota is shared by all processes that use the same key of a
@@ -212,24 +212,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         confirmed(answer).await.map(drop)
     }
 
-    /// Takes what is available for the whole fleet beyond `remaining`: see
-    /// [`RateLimiter::shrink_to`](crate::RateLimiter::shrink_to).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Store`]; it may have been charged anyway.
-    ///
-    /// # Cancel safety
-    ///
-    /// It is done from the first poll on, even if the future is dropped.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
-    /// limiter.shrink_to(40).await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
+    /// Takes what is available for the whole fleet beyond `remaining`.
+    pub(super) async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
         let mut todo = Vec::new();
         wire::put_shrink::<P>(&mut todo, remaining);
         let (cost, booking) = match self.report(todo).await? {
@@ -237,27 +221,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             _ => (P::Cost::default(), Booking::NONE),
         };
         Ok(self.charged(cost, booking))
-    }
-
-    /// See [`Limiter::take_anyway`](crate::Limiter::take_anyway).
-    pub(super) async fn charge_anyway(&self, n: P::Cost) -> Result<RedisGrant<P, C>, Error> {
-        if n.is_zero() {
-            return Ok(self.charged(n, Booking::NONE));
-        }
-        let policy = self.policy();
-        policy.check_debt(&policy.idle(Nanos::ZERO), Nanos::ZERO, n)?;
-        // The first change takes nothing, and reports the number of the last charge before this one.
-        let mut todo = Vec::new();
-        wire::put_shrink::<P>(&mut todo, P::Cost::ONE.each(P::Cost::ONE, |_, _| u32::MAX));
-        wire::put_settle::<P>(&mut todo, n);
-        let booking = match self.report(todo).await? {
-            Some(Report::Charged(_, last)) => {
-                Booking { sequence: last.sequence.wrapping_add(1), ..last }
-            }
-            _ => Booking::NONE,
-        };
-        self.shared.count(|stats| stats.granted += 1);
-        Ok(self.charged(n, booking))
     }
 
     /// Permits that a change has charged.

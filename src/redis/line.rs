@@ -126,11 +126,6 @@ impl<P: Scripted> KeyLine<P> {
         self.roster.len()
     }
 
-    /// How long the first callers have waited.
-    pub(crate) fn ages(&self, most: usize) -> Vec<Duration> {
-        self.roster.ages(self.now(), most)
-    }
-
     pub(crate) fn queued_permits(&self) -> u64 {
         self.roster.permits()
     }

@@ -12,7 +12,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tollgate::redis::Scripted;
-use tollgate::{ManualClock, OwnedLimiter, TokenBucket};
+use tollgate::{ManualClock, OwnedLimiter};
 
 /// A policy that the laws use.
 pub(crate) trait TestPolicy: Scripted<Cost = u32> + fmt::Debug {}
@@ -21,35 +21,17 @@ impl<P: Scripted<Cost = u32> + fmt::Debug> TestPolicy for P {}
 /// A kind of limiter.
 pub(crate) trait Face: 'static {
     const TITLE: &str;
-    /// What it cannot do, and why.
-    const REFUSALS: &[(Ability, Refusal)];
+    /// What it does otherwise, and why: each law of the ability fails.
+    const REFUSALS: &[(Ability, &str)];
     /// Laws of other abilities that use what it does otherwise.
     const OUT_OF_REACH: &[&str];
 
-    /// With a rule that has a rate. Its name is "face".
-    fn rated(policy: TokenBucket, clock: ManualClock) -> impl OwnedLimiter<Cost = u32>;
-
-    /// With another rule.
-    fn other<P: TestPolicy>(policy: P, clock: ManualClock) -> impl OwnedLimiter<Cost = u32>;
+    /// Its name is "face".
+    fn made<P: TestPolicy>(policy: P, clock: ManualClock) -> impl OwnedLimiter<Cost = u32>;
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Refusal {
-    /// A program that asks for it does not compile, or the limiter cannot be made.
-    Static(&'static str),
-    /// It does something else: each law of the ability fails.
-    Otherwise(&'static str),
-}
-
-impl Refusal {
-    pub(crate) fn reason(self) -> &'static str {
-        match self {
-            Self::Static(reason) | Self::Otherwise(reason) => reason,
-        }
-    }
-}
-
-pub(crate) fn refusal(of: &[(Ability, Refusal)], ability: Ability) -> Option<Refusal> {
+/// Why it does an ability otherwise.
+pub(crate) fn refusal(of: &[(Ability, &'static str)], ability: Ability) -> Option<&'static str> {
     of.iter().find(|(refused, _)| *refused == ability).map(|&(_, refusal)| refusal)
 }
 
@@ -87,13 +69,9 @@ abilities! {
     LimitedBy "rules together, `limited_by`",
     Places "places in flight",
     Quota "`quota`, `available`",
-    Snapshot "`snapshot`",
     WouldWait "`would_wait`",
-    TakeAnyway "`take_anyway`",
     Pause "`pause_for`, `resume`",
     Reset "`reset`",
-    Jitter "in a `Jitter`",
-    Shrink "`shrink_to`",
     Close "`close`, `drain`",
     Counts "`queue_len`, `queued_permits`, `waits`",
     Stats "`stats` count every call",
@@ -145,18 +123,13 @@ macro_rules! each_law {
             Places: places_beyond_the_limit_come_back,
             Places: the_wait_for_a_place_is_not_known,
             Quota: what_is_left_is_told,
-            Snapshot: a_snapshot_shows_limit_queue_and_pause,
             WouldWait: a_wait_is_known_before_it_begins,
-            TakeAnyway: what_is_taken_anyway_is_owed,
-            TakeAnyway: what_is_taken_anyway_comes_back,
             Pause: a_pause_delays_those_that_wait,
             Pause: a_pause_is_part_of_the_wait_that_is_told,
             Pause: a_pause_that_is_ended_is_over_at_once,
-            Jitter: a_caller_that_has_waited_goes_on_later,
             Reset: a_limiter_that_is_reset_owes_nothing,
             Reset: a_reset_grants_those_that_wait,
             Places: places_stay_taken_after_a_reset,
-            Shrink: what_is_taken_beyond_a_number_comes_back,
             Close: those_that_wait_are_refused_when_it_closes,
             Close: a_blocked_thread_is_refused_when_it_closes,
             Close: a_pause_and_its_end_open_nothing,
@@ -169,6 +142,7 @@ macro_rules! each_law {
             NameAndClock: the_name_and_the_clock_are_those_of_the_builder,
             Erased: a_limiter_without_its_type_is_the_same_limiter,
             Taught: a_refusal_of_a_server_holds_the_limiter_back,
+            Taught: what_is_taken_beyond_a_number_comes_back,
         }
     };
 }
@@ -178,10 +152,9 @@ pub(crate) use each_law;
 pub(crate) fn check<F: Face>(ability: Ability, name: &str, law: fn()) {
     let is_out_of_reach = F::OUT_OF_REACH.contains(&name);
     let refusal = refusal(F::REFUSALS, ability);
-    match refusal.or(is_out_of_reach.then_some(Refusal::Otherwise("the law asks for it"))) {
+    match refusal.or(is_out_of_reach.then_some("the law asks for it")) {
         None => law(),
-        Some(Refusal::Static(_)) => {}
-        Some(Refusal::Otherwise(reason)) => {
+        Some(reason) => {
             let broken = catch_unwind(AssertUnwindSafe(law));
             assert!(
                 broken.is_err(),
@@ -212,13 +185,12 @@ macro_rules! no_tests {
 #[allow(unused_imports)]
 pub(crate) use no_tests;
 
-/// Limiters that keep all laws, except for what they refuse, and for laws that use that. `=> only rated`: made with a
-/// policy that has a rate.
+/// Limiters that keep all laws, except for what they refuse, and for laws that use that.
 macro_rules! faces {
     ($(
         $(#[$if:meta])*
         $face:ident $title:literal: |$policy:ident, $clock:ident| $make:expr
-        $(=> only $rated:ident)? $(, $kind:ident $ability:ident $reason:expr)*
+        $(, $ability:ident $reason:expr)*
         $(=> not $($law:ident)+)?;
     )+) => {
         $(
@@ -230,18 +202,15 @@ macro_rules! faces {
 
                 impl Face for Subject {
                     const TITLE: &str = $title;
-                    const REFUSALS: &[(Ability, Refusal)] =
-                        &[$((Ability::$ability, Refusal::$kind($reason))),*];
+                    const REFUSALS: &[(Ability, &str)] = &[$((Ability::$ability, $reason)),*];
                     const OUT_OF_REACH: &[&str] = &[$($(stringify!($law)),+)?];
 
-                    fn rated(
-                        $policy: TokenBucket,
+                    fn made<P: TestPolicy>(
+                        $policy: P,
                         $clock: ManualClock,
                     ) -> impl OwnedLimiter<Cost = u32> {
                         $make
                     }
-
-                    faces!(@other $($rated)? |$policy, $clock| $make);
                 }
 
                 each_law!(tests_of!);
@@ -251,17 +220,6 @@ macro_rules! faces {
         #[allow(dead_code)]
         pub(crate) const COLUMNS: &[table::Column] =
             &[$($(#[$if])* table::Column::of::<$face::Subject>()),+];
-    };
-    (@other |$policy:ident, $clock:ident| $make:expr) => {
-        fn other<P: TestPolicy>($policy: P, $clock: ManualClock) -> impl OwnedLimiter<Cost = u32> {
-            $make
-        }
-    };
-    (@other rated |$policy:ident, $clock:ident| $make:expr) => {
-        fn other<P: TestPolicy>(_: P, _: ManualClock) -> impl OwnedLimiter<Cost = u32> {
-            // Never called: its laws are refused.
-            tollgate::AnyRateLimiter::new(tollgate::RateLimiter::new(tollgate::InFlight::new(1)))
-        }
     };
 }
 pub(crate) use faces;

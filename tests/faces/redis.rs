@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::feedback::Feedback;
 use tollgate::redis::RedisRateLimiter;
-use tollgate::{AnyRateLimiter, Jitter, ManualClock, OwnedLimiter, RateLimiter, TokenBucket};
+use tollgate::{AnyRateLimiter, ManualClock, OwnedLimiter, RateLimiter};
 
 use super::faces::{tests_of_face as tests_of, *};
 use crate::manual::{Manual, new_key};
@@ -32,19 +32,17 @@ const LAST_REPLY: &str = "It is known from the last reply of Redis, and changes 
 
 faces! {
     plain_key "`RedisRateLimiter`":
-        |policy, clock| plain(policy, clock), Otherwise Delay LAST_REPLY;
+        |policy, clock| plain(policy, clock), Delay LAST_REPLY;
     other_key "`RedisRateLimiter` at a key":
-        |policy, clock| at_key(policy, clock), Otherwise Delay LAST_REPLY;
-    jitter "`Jitter` of it": |policy, clock| Jitter::new(plain(policy, clock), Duration::ZERO),
-        Otherwise Delay LAST_REPLY;
+        |policy, clock| at_key(policy, clock), Delay LAST_REPLY;
     any "`AnyRateLimiter` of it": |policy, clock| AnyRateLimiter::new(plain(policy, clock)),
-        Otherwise Delay LAST_REPLY;
+        Delay LAST_REPLY;
     and_in_process "`And`, of it and a `RateLimiter`":
         |policy, clock| plain(policy.clone(), clock.clone()).and(&in_process(policy, clock)),
-        Otherwise Delay LAST_REPLY, Otherwise LimitedBy ONE_OF_TWO, Otherwise Reset THE_FIRST;
+        Delay LAST_REPLY, LimitedBy ONE_OF_TWO, Reset THE_FIRST;
     in_process_and "`And`, of a `RateLimiter` and it":
         |policy, clock| in_process(policy.clone(), clock.clone()).and(&plain(policy, clock)),
-        Otherwise LimitedBy ONE_OF_TWO, Otherwise Reset THE_FIRST;
+        LimitedBy ONE_OF_TWO, Reset THE_FIRST;
     feedback "`Feedback` of it": |policy, clock| Feedback::new(plain(policy, clock)),
-        Otherwise Delay LAST_REPLY;
+        Delay LAST_REPLY;
 }

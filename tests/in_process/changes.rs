@@ -286,21 +286,6 @@ fn what_is_owed_comes_back_while_its_price_is_the_same() {
     }
 }
 
-/// The larger meter has room for what was taken, but a pause leaves it with nothing.
-#[test]
-fn what_was_taken_in_a_pause_comes_back_to_the_same_meter_alone() {
-    for (capacity, before, after) in [(10, ms(1_000), ms(400)), (100, ms(400), ms(400))] {
-        let meter = |capacity| LeakyBucket::meter(Rate::per_second(10.0), capacity);
-        let (_, limiter) = limiter(meter(10));
-        limiter.pause_for(ms(300));
-        let grant = limiter.take_anyway(6).expect("at any time");
-        limiter.set_policy(meter(capacity));
-        assert_eq!(limiter.would_wait(1), Ok(Some(before)));
-        grant.refund();
-        assert_eq!(limiter.would_wait(1), Ok(Some(after)));
-    }
-}
-
 #[test]
 fn a_new_burst_holds_for_calls_without_a_lock_too() {
     let policy = |burst| SmoothBursty::new(Rate::per_second(5.0)).max_burst(burst);

@@ -2,15 +2,14 @@
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Waker};
-use std::thread;
 
 use tollgate::{
-    CachedRateLimiter, Error, FixedWindow, InFlight, KeyedRateLimiter, Limiter, LockOut,
-    ManualClock, Rate, RateLimiter, TokenBucket, Unlimited,
+    Error, FixedWindow, InFlight, KeyedRateLimiter, Limiter, LockOut, ManualClock, Rate,
+    RateLimiter, TokenBucket, Unlimited,
 };
 
 use crate::support::wakers::Count;
-use crate::support::{bursty, busy, is_waiting, ms, outcome, secs};
+use crate::support::{bursty, busy, is_waiting, ms, outcome, secs, shrunk};
 
 fn bucket() -> TokenBucket {
     TokenBucket::new(Rate::per_second(10.0), 10)
@@ -101,7 +100,7 @@ fn nothing_opens_a_closed_limiter() {
     closed(limiter.try_acquire(0));
     // Nothing can be taken from it, so nothing is there.
     assert_eq!(limiter.available(), 0);
-    drop(limiter.shrink_to(0));
+    drop(shrunk(&limiter, 0));
     closed(limiter.try_acquire(1));
     assert_eq!(limiter.stats().granted, 0);
     // A rule whose state is no word.
@@ -143,39 +142,6 @@ fn a_policy_around_another_one_is_drained_with_its_places() {
     drop(held);
     assert_eq!(count.get(), 1);
     assert!(is_ready(&mut drain, &waker));
-}
-
-#[test]
-fn what_threads_hold_is_void_in_a_closed_limiter() {
-    type Cached = CachedRateLimiter<TokenBucket>;
-    fn hold(limiter: &Cached) {
-        limiter.try_acquire(1).expect("there");
-        assert!(limiter.available() > 0);
-    }
-    fn is_closed(limiter: &Cached) {
-        for n in [1, 0, 2, 5] {
-            closed(limiter.try_acquire(n));
-            closed(limiter.blocking_acquire(n));
-            closed(limiter.blocking_try_acquire_timeout(n, secs(1)));
-        }
-        assert!(limiter.is_closed() && limiter.available() == 0);
-    }
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::builder(bucket()).clock(&clock).build_cached(4, 2);
-    hold(&limiter);
-    let other = limiter.clone();
-    thread::spawn(move || hold(&other)).join().expect("no panic");
-    // Of what this thread holds, which it does not get back.
-    let grant = outcome(&mut Limiter::acquire(&limiter, 1)).expect("held");
-    limiter.close();
-    grant.refund();
-    is_closed(&limiter);
-    let other = limiter.clone();
-    thread::spawn(move || is_closed(&other)).join().expect("no panic");
-    limiter.set_policy(bucket());
-    limiter.resume();
-    clock.advance(secs(60));
-    is_closed(&limiter);
 }
 
 #[test]

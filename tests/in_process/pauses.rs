@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tollgate::Limiter as _;
 use tollgate::{
-    AllOf, AnyRateLimiter, FixedWindow, InFlight, Jitter, KeyedRateLimiter, LeakyBucket, LockOut,
+    AllOf, AnyRateLimiter, FixedWindow, InFlight, KeyedRateLimiter, LeakyBucket, LockOut,
     ManualClock, Policy, Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty, SmoothWarmingUp,
     TokenBucket,
 };
 
-use crate::support::{is_waiting, ms, outcome, secs};
+use crate::support::{is_waiting, ms, outcome, secs, shrunk};
 
 fn bucket(per_second: f64, capacity: u32) -> TokenBucket {
     TokenBucket::new(Rate::per_second(per_second), capacity)
@@ -160,9 +160,9 @@ fn a_lock_that_began_in_a_pause_outlasts_it() {
 fn what_is_taken_from_a_window_comes_back_at_once_and_only_once() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(SlidingWindowLog::new(100, secs(3600)), &clock);
-    let taken = limiter.shrink_to(10);
+    let taken = shrunk(&limiter, 10);
     assert_eq!((taken.cost(), limiter.available()), (90, 10));
-    assert_eq!(limiter.shrink_to(10).cost(), 0);
+    assert_eq!(shrunk(&limiter, 10).cost(), 0);
     limiter.try_acquire(10).expect("left");
     let mut waiter = limiter.acquire(1);
     assert!(is_waiting(&mut waiter));
@@ -180,7 +180,7 @@ fn a_shrunk_limiter_keeps_the_order_of_its_waiters() {
     let mut large = limiter.acquire(10);
     let mut small = limiter.acquire(1);
     assert!(is_waiting(&mut large) && is_waiting(&mut small));
-    assert_eq!(limiter.shrink_to(0).cost(), 6);
+    assert_eq!(shrunk(&limiter, 0).cost(), 6);
     clock.advance(ms(999));
     assert!(is_waiting(&mut large));
     clock.advance(ms(1));
@@ -193,11 +193,11 @@ fn shrinking_holds_no_places_in_flight() {
     let clock = ManualClock::new();
     let policy = (SlidingWindowLog::new(10, secs(60)), InFlight::new(4));
     let limiter = RateLimiter::with_clock(policy, &clock);
-    limiter.shrink_to((3, 0));
+    shrunk(&limiter, (3, 0));
     assert_eq!(limiter.available(), (3, 4));
     let rules = [bucket(1.0, 10).into(), InFlight::new(20).into()];
     let any = RateLimiter::with_clock(AllOf::new(rules), &clock);
-    any.shrink_to(3);
+    shrunk(&any, 3);
     assert_eq!(any.available(), 3);
     clock.advance(secs(60));
     assert_eq!(any.available(), 10);
@@ -210,7 +210,7 @@ fn shrinking_in_a_pause_that_is_ended_holds_no_places_in_flight() {
     let rules = Same((bucket(10.0, 8), InFlight::new(8)));
     let limiter = RateLimiter::with_clock(rules, &clock);
     limiter.pause_for(secs(60));
-    let taken = limiter.shrink_to(2);
+    let taken = shrunk(&limiter, 2);
     assert_eq!(taken.cost(), 0);
     limiter.resume();
     assert_eq!(limiter.available(), 2);
@@ -223,8 +223,8 @@ fn shrinking_in_a_pause_that_is_ended_holds_no_places_in_flight() {
 fn one_cost_for_several_rules_shrinks_by_what_is_available_of_all() {
     let rules = Same((bucket(10.0, 10), SlidingWindowLog::new(1000, secs(3600))));
     let limiter = RateLimiter::with_clock(rules, ManualClock::new());
-    assert_eq!(limiter.shrink_to(40).cost(), 0);
-    assert_eq!(limiter.shrink_to(3).cost(), 7);
+    assert_eq!(shrunk(&limiter, 40).cost(), 0);
+    assert_eq!(shrunk(&limiter, 3).cost(), 7);
     assert_eq!(limiter.available(), 3);
 }
 
@@ -236,7 +236,7 @@ fn a_key_is_paused_resumed_and_shrunk_alone() {
     limiter.pause_for("alice", secs(60)).expect("room");
     assert_eq!((limiter.available("alice"), limiter.available("bob")), (0, 10));
     limiter.resume("alice").expect("room");
-    let taken = limiter.shrink_to("alice", 2).expect("room");
+    let taken = shrunk(&limiter.at("alice".to_owned()), 2);
     assert_eq!((limiter.available("alice"), limiter.available("bob")), (2, 10));
     limiter.remove_idle();
     taken.refund();
@@ -248,7 +248,7 @@ fn a_limiter_without_a_type_is_paused_resumed_and_shrunk() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
     let any: AnyRateLimiter = AnyRateLimiter::new(limiter.clone());
-    let taken = outcome(&mut Box::pin(any.shrink_to(4))).expect("in process");
+    let taken = shrunk(&any, 4);
     assert_eq!((taken.cost(), limiter.available()), (6, 4));
     taken.refund();
     assert_eq!(limiter.available(), 10);
@@ -270,7 +270,7 @@ fn a_pause_that_ends_in_its_first_instant_discards_nothing() {
     limiter.pause_for(secs(60));
     limiter.pause_for(secs(90));
     three.refund();
-    drop(limiter.shrink_to(8));
+    drop(shrunk(&limiter, 8));
     limiter.resume();
     assert_eq!(limiter.available(), 8);
     // A nanosecond later nothing is stored.
@@ -369,47 +369,6 @@ fn a_reset_ends_a_lock_and_what_was_taken_before_gives_nothing_back_to_rules_of_
     drop(limiter.try_acquire(5).expect("a full bucket"));
     before.refund();
     assert_eq!(limiter.available(), 0);
-}
-
-#[test]
-fn callers_that_have_waited_do_not_go_on_in_step() {
-    let clock = ManualClock::new();
-    let limiter = Jitter::new(RateLimiter::with_clock(InFlight::new(64), &clock), ms(640));
-    limiter.limiter().pause_for(secs(7));
-    let mut callers: Vec<_> = (0..64).map(|_| limiter.acquire(1)).collect();
-    callers.retain_mut(is_waiting);
-    assert_eq!(callers.len(), 64);
-    clock.advance(secs(7));
-    let mut most_at_once = 0;
-    for _ in 0..64 {
-        let before = callers.len();
-        callers.retain_mut(is_waiting);
-        most_at_once = most_at_once.max(before - callers.len());
-        clock.advance(ms(10));
-    }
-    callers.retain_mut(is_waiting);
-    assert_eq!(callers.len(), 0);
-    // One in each step if they are evenly spread.
-    assert!(most_at_once < 16, "{most_at_once} at once");
-}
-
-/// Its task ran late, or its reservation was awaited later.
-#[test]
-fn jitter_counts_from_the_grant_and_ends_with_the_timeout() {
-    for _ in 0..20 {
-        let clock = ManualClock::new();
-        let limiter = RateLimiter::with_clock(bucket(10.0, 1).initial(0), &clock);
-        let limiter = Jitter::new(limiter, ms(500));
-        let mut call = limiter.try_acquire_timeout(1, ms(200));
-        assert!(is_waiting(&mut call));
-        clock.advance(ms(200));
-        assert!(!is_waiting(&mut call));
-        limiter.limiter().try_acquire(1).expect("since then");
-        let mut call = limiter.acquire(1);
-        assert!(is_waiting(&mut call));
-        clock.advance(ms(700));
-        assert!(!is_waiting(&mut call));
-    }
 }
 
 #[test]

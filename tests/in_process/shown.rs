@@ -7,9 +7,9 @@ use std::time::Duration;
 use futures::stream;
 
 use tollgate::{
-    AnyRateLimiter, FastHash, Gcra, InFlight, Jitter, KeyedRateLimiter, LeakyBucket, Limit,
-    Limiter, ManualClock, Part, Policy, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp,
-    Throttle, TokenBucket,
+    AnyRateLimiter, FastHash, Gcra, InFlight, KeyedRateLimiter, LeakyBucket, Limit, Limiter,
+    ManualClock, Part, Policy, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp, Throttle,
+    TokenBucket,
 };
 
 use crate::support::outcome;
@@ -65,9 +65,6 @@ fn all_that_a_program_holds_is_shown() {
     shows(&limiter.try_acquire(3).expect("there"), &["Grant", "cost: 3", "waited: 0"]);
     shows(&limiter.try_acquire(3).expect("there").metered(), &["Metered", "cost: 3"]);
 
-    let cached = builder().build_cached(1024, 2);
-    shows(&Limiter::acquire(&cached, 1), &["Acquire", "outside"]);
-
     let builder = || KeyedRateLimiter::<u64, _>::builder(bucket()).clock(&clock).name("users");
     shows(&builder(), &["KeyedRateLimiterBuilder", "users"]);
     let keyed = builder().build();
@@ -87,7 +84,6 @@ fn all_that_a_program_holds_is_shown() {
     shows(&any, &["calls"]);
     shows(&outcome(&mut Box::pin(any.acquire(1))).expect("there"), &["cost: 1"]);
 
-    shows(&Jitter::new(limiter.clone(), Duration::from_secs(1)), &["Jitter", "calls", "1s"]);
     shows(&stream::iter([1, 2]).throttle(&limiter), &["Throttled", "is_waiting: false"]);
     shows(&Part::new(0, 2), &["Part(limit 1 of 2)"]);
 }

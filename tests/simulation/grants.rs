@@ -97,7 +97,7 @@ impl Run {
             Error::Closed => stage.closed,
             Error::Denied { .. } => ask.timeout.is_some(),
             Error::QueueFull { .. } => plan.max_waiters < usize::MAX,
-            Error::ExceedsCapacity(_) => ask.n > 5 || plan.form == Form::Cached,
+            Error::ExceedsCapacity(_) => ask.n > 5,
             Error::TooManyKeys { .. } => plan.form == Form::Key,
             _ => false,
         };

@@ -11,8 +11,7 @@
 //!
 //! `FIRST`, `SEEDS` and `STEPS` choose other runs, and `SIMULATION_SECONDS` goes on with further seeds for so long.
 //!
-//! What `Jitter` adds is random by itself, and is left out. Threads are the matter of `tests/stress`, Redis that of
-//! `tests/redis_laws/simulation`.
+//! Threads are the matter of `tests/stress`, Redis that of `tests/redis_laws/simulation`.
 
 mod calls;
 // The cases of one policy use more of it.

@@ -127,8 +127,6 @@ impl Run {
         }
         let stats = subject.stats();
         match plan.form {
-            // Not all of its calls are counted.
-            Form::Cached => Ok(()),
             // A call that the server sends back to its gate counts twice.
             form if form.hears() && stats.granted >= tally.granted => Ok(()),
             _ => tally.check(stats).map_err(|reason| format!("{plan:?}: {reason}")),

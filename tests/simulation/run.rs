@@ -175,12 +175,6 @@ impl Run {
                 let taken = attempt(|| self.stages[stage].subject.shrink_to(n));
                 (stage, taken.and_then(|taken| attempt(|| drop(taken)).map(drop)))
             }
-            Op::TakeAnyway(stage, n) => {
-                let taken = attempt(|| self.stages[stage].subject.take_anyway(n))?;
-                self.stages[stage].tally.granted += u64::from(matches!(taken, Some(Ok(_))));
-                self.stages[stage].tally.blind += u64::from(taken.is_none());
-                (stage, attempt(|| drop(taken)).map(drop))
-            }
             Op::Look(stage) => {
                 let (subject, n) = (&self.stages[stage].subject, 3);
                 attempt(|| subject.look(n))?;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tollgate::feedback::Feedback;
 use tollgate::{
-    AnyRateLimiter, Clock, Error, FixedWindow, Gcra, InFlight, Jitter, KeyedRateLimiter, Limiter,
-    Policy, Rate, RateLimiter, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty,
-    SmoothWarmingUp, TokenBucket, Unlimited,
+    AnyRateLimiter, Clock, Error, FixedWindow, Gcra, InFlight, KeyedRateLimiter, Limiter, Policy,
+    Rate, RateLimiter, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp,
+    TokenBucket, Unlimited,
 };
 
 use crate::fused::{Fuse, Fused};
@@ -80,10 +80,6 @@ pub(crate) enum Form {
     Any,
     /// One key of a few; the others come and go.
     Key,
-    /// Of a bucket, whatever the rule.
-    Cached,
-    /// That adds no time, as its random waits are not those of the seed.
-    Jitter,
     Feedback,
     /// Without a rule.
     Adaptive,
@@ -93,12 +89,10 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Plain,
         Self::Any,
         Self::Key,
-        Self::Cached,
-        Self::Jitter,
         Self::Feedback,
         Self::Adaptive,
         Self::And,
@@ -107,7 +101,7 @@ impl Form {
 
     /// Whether grants come in the order of arrival.
     pub(crate) fn is_in_order(self) -> bool {
-        // Elsewhere threads take what they hold, or a server's refusal sends callers back to its gate.
+        // Elsewhere a server's refusal sends callers back to its gate.
         self.is_one_line() || self == Self::And
     }
 
@@ -117,7 +111,7 @@ impl Form {
 
     /// Whether each call counts once and a woken caller is a decided one.
     pub(crate) fn is_one_line(self) -> bool {
-        matches!(self, Self::Plain | Self::Any | Self::Key | Self::Jitter)
+        matches!(self, Self::Plain | Self::Any | Self::Key)
     }
 }
 
@@ -158,7 +152,6 @@ impl Plan {
     pub(crate) fn rules(&self) -> impl Iterator<Item = Rule> {
         let (first, second) = match self.form {
             Form::Adaptive => (None, None),
-            Form::Cached if self.rule != Rule::Hoard => (Some(Rule::Bucket), None),
             Form::And | Form::Nested => (Some(self.rule), Some(self.other)),
             _ => (Some(self.rule), None),
         };
@@ -324,19 +317,6 @@ impl Stage {
                 let start = Rate::every(INTERVAL);
                 Box::new(Feedback::builder(limiter).start(start).seed(1).build())
             }
-            Form::Cached => {
-                let policy = if plan.is_hoard() { hoard(&plan) } else { bucket(0) };
-                let cached = RateLimiter::builder(policy).clock(clock.clone());
-                let cached = cached.max_waiters(plan.max_waiters).build_cached(2, 2);
-                let changed = cached.clone();
-                change.push(Box::new(move |less| changed.set_policy(bucket(less))) as Box<_>);
-                laws.push(if plan.is_hoard() {
-                    vec![]
-                } else {
-                    vec![Law::bucket(INTERVAL, PLACES)]
-                });
-                Box::new(cached)
-            }
             form => {
                 let first = leaf(plan.rule);
                 change.push(first.change);
@@ -344,7 +324,6 @@ impl Stage {
                 crowd = first.crowd;
                 match form {
                     Form::Any => Box::new(first.any),
-                    Form::Jitter => Box::new(Jitter::new(first.any, Duration::ZERO)),
                     Form::Feedback => Box::new(Feedback::builder(first.any).seed(1).build()),
                     Form::And | Form::Nested => {
                         let second = leaf(plan.other);

@@ -54,7 +54,6 @@ pub(crate) trait Subject {
     fn resume(&self);
     fn reset(&self);
     fn shrink_to(&self, remaining: u32) -> Box<dyn Held>;
-    fn take_anyway(&self, n: u32) -> Answer;
     fn close(&self);
     fn drain(&self) -> Pinned<()>;
     fn is_closed(&self) -> bool;
@@ -112,10 +111,6 @@ impl<L: OwnedLimiter<Cost = u32, Owned: Queue<Grant: 'static>>> Subject for L {
         held(at_once(Limiter::shrink_to(self, remaining)).expect("room for the key"))
     }
 
-    fn take_anyway(&self, n: u32) -> Answer {
-        at_once(Limiter::take_anyway(self, n)).map(held)
-    }
-
     fn close(&self) {
         Limiter::close(self);
     }
@@ -134,7 +129,6 @@ impl<L: OwnedLimiter<Cost = u32, Owned: Queue<Grant: 'static>>> Subject for L {
     }
 
     fn look(&self, n: u32) {
-        let _ = at_once(Limiter::snapshot(self)).map(|snapshot| snapshot.to_string());
         let _ = at_once(Limiter::would_wait(self, n));
         let _ = (self.queued_permits(), self.waits(), format!("{self:?}"));
     }

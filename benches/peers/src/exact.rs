@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use governor::Quota;
-use tollgate::{CachedRateLimiter, Rate, RateLimiter, TokenBucket};
+use tollgate::{Rate, RateLimiter, TokenBucket};
 
 use crate::limiters::{leaky_bucket, ratelimit};
 use crate::measure::{median, print, quick, runtime};
@@ -41,7 +41,7 @@ const ASKS: [Ask; 6] = {
 pub fn run() {
     let runtime = runtime();
     let _context = runtime.enter();
-    let names = ["tollgate", "governor", "leaky-bucket", "ratelimit", "tollgate, in hand"];
+    let names = ["tollgate", "governor", "leaky-bucket", "ratelimit"];
     for ask in ASKS {
         let mut shares = vec![Vec::new(); names.len()];
         for _ in 0..3 {
@@ -86,10 +86,9 @@ impl Ask {
     }
 
     /// The shares of all limiters.
-    fn each(self) -> [f64; 5] {
+    fn each(self) -> [f64; 4] {
         let Self { rate, permits, .. } = self;
         let policy = TokenBucket::new(Rate::per_second(f64::from(rate)), self.burst());
-        let cached = CachedRateLimiter::new(policy.clone());
         let tollgate = RateLimiter::new(policy);
         let [a_second, at_once, n] =
             [rate, self.burst(), permits].map(|n| NonZeroU32::new(n).expect("not zero"));
@@ -104,7 +103,6 @@ impl Ask {
             self.share(&|| matches!(governor.check_n(n), Ok(Ok(())))),
             self.share(&|| leaky_bucket.try_acquire(many)),
             self.share(&|| ratelimit.try_wait_n(permits.into()).is_ok()),
-            self.share(&|| cached.try_acquire(permits).is_ok()),
         ]
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tollgate::{CachedRateLimiter, Rate, RateLimiter, SmoothWarmingUp, TokenBucket};
+use tollgate::{Rate, RateLimiter, SmoothWarmingUp};
 
 use crate::limiters::{
     bursty, exhausted, governor, governor_exhausted, leaky_bucket_full, ratelimit_exhausted,
@@ -45,8 +45,6 @@ fn cases() -> Vec<(&'static str, Call)> {
     let (granted, refused) = (bursty(), exhausted());
     let warming = SmoothWarmingUp::new(Rate::per_second(1e9), Duration::from_micros(10));
     let warming = RateLimiter::new(warming);
-    // With a burst of four seconds: several threads take more than the rate while it is measured.
-    let cached = CachedRateLimiter::new(TokenBucket::new(Rate::per_second(1e9), u32::MAX));
     let (theirs, theirs_refused) =
         (governor(Duration::from_nanos(1), u32::MAX), governor_exhausted());
     let (leaky_bucket, semaphore) = (leaky_bucket_full(), Semaphore::new(64));
@@ -68,7 +66,6 @@ fn cases() -> Vec<(&'static str, Call)> {
         ("floor", Box::new(floor)),
         ("governor, granted", Box::new(move || theirs.check().is_ok())),
         ("tollgate, granted", Box::new(move || granted.try_acquire(1).is_ok())),
-        ("tollgate, in hand", Box::new(move || cached.try_acquire(1).is_ok())),
         ("governor, refused", Box::new(move || theirs_refused.check().is_err())),
         ("tollgate, refused", Box::new(move || refused.try_acquire(1).is_err())),
         ("tollgate, warming up", Box::new(move || warming.try_acquire(1).is_ok())),

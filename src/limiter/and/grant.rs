@@ -65,8 +65,7 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> AndGrant<A, B> {
         &self.first
     }
 
-    /// What the second limiter granted. `None` after [`shrink_to`](crate::Limiter::shrink_to), which takes from the
-    /// first.
+    /// What the second limiter granted. `None` of what a `Feedback` has taken from the first alone.
     #[must_use]
     pub fn second(&self) -> Option<&B> {
         self.second.as_ref()

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::super::sealed::Sealed;
-use super::super::{Ask, Handle, InProcess, Kept, Limiter, OwnedLimiter, Queue};
+use super::super::{Ask, Handle, InProcess, Limiter, OwnedLimiter, Queue};
 use super::And;
 use super::grant::AndGrant;
 use super::place::Passing;
@@ -17,7 +17,7 @@ use crate::observe::{Observation, Observe};
 use crate::part::Part;
 #[cfg(feature = "metrics")]
 use crate::policy::lowest;
-use crate::policy::{Limit, Quota, Snapshot};
+use crate::policy::{Limit, Quota};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
 
@@ -73,13 +73,6 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
         Ok(AndGrant::of_first(self.first.shrink_to(remaining).await?))
     }
 
-    async fn take_anyway(&self, n: A::Cost) -> Result<Self::Grant, Error> {
-        let first = self.first.take_anyway(n).await.map_err(of(0))?;
-        let first = Kept::new(first);
-        let second = self.second.take_anyway(n).await.map_err(of(1))?;
-        Ok(AndGrant::new(first.into_grant(), second, Arc::clone(&self.left)).taken())
-    }
-
     async fn would_wait(&self, n: A::Cost) -> Result<Option<Duration>, Error> {
         let first = self.first.would_wait(n).await.map_err(of(0))?;
         let second = self.second.would_wait(n).await.map_err(of(1))?;
@@ -88,10 +81,6 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
 
     async fn quota(&self) -> Result<Quota<A::Cost>, Error> {
         Ok(self.first.quota().await?.and(self.second.quota().await?))
-    }
-
-    async fn snapshot(&self) -> Result<Snapshot<A::Cost>, Error> {
-        Ok(self.first.snapshot().await?.and(&self.second.snapshot().await?))
     }
 
     async fn limits(&self, cost: A::Cost) -> Result<Vec<Limit<A::Cost>>, Error> {

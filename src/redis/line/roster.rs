@@ -66,14 +66,6 @@ impl<C: Cost> Roster<C> {
         self.queue.len() - self.gone
     }
 
-    /// How long the first of them have waited.
-    pub(super) fn ages(&self, now: Nanos, most: usize) -> Vec<Duration> {
-        let waiters = self.queue.ids().map(|id| &self.queue[id]);
-        let there =
-            waiters.filter(|waiter| !matches!(waiter.stage, Stage::Over(_) | Stage::Stale(_)));
-        there.take(most).map(|waiter| now.since(waiter.arrived)).collect()
-    }
-
     /// The permits that they ask for.
     pub(super) fn permits(&self) -> u64 {
         self.permits

@@ -238,7 +238,7 @@ type Outcomes = Vec<(Result<(u32, Duration), Error>, Duration)>;
 fn skipping<F: Face>() -> (ManualClock, impl OwnedLimiter<Cost = u32>) {
     let clock = ManualClock::auto_advance();
     clock.advance(Duration::from_secs(3_600));
-    (clock.clone(), F::rated(ten_a_second(3), clock))
+    (clock.clone(), F::made(ten_a_second(3), clock))
 }
 
 pub(crate) fn threads_get_what_tasks_get<F: Face>() {

@@ -18,40 +18,6 @@ pub(crate) fn what_is_left_is_told<F: Face>() {
     assert_eq!(granted(limiter.available()), 0);
 }
 
-pub(crate) fn a_snapshot_shows_limit_queue_and_pause<F: Face>() {
-    let (clock, limiter) = full::<F>(10);
-    drop(granted(limiter.acquire(4)));
-    let now = granted(limiter.snapshot());
-    assert_eq!(now.quota, granted(limiter.quota()));
-    assert_eq!((now.quota.limit, now.quota.remaining, now.waiting), (10, 6, 0));
-    assert_eq!(now.rate, Some(Rate::per_second(10.0)));
-    assert_eq!((now.ages.len(), now.pause), (0, None));
-    assert_eq!(now.to_string(), "6 of 10 left, all in 400ms; 10/s");
-
-    // The first four of five.
-    drop(granted(limiter.try_acquire_up_to(10)));
-    let mut callers = Vec::new();
-    for _ in 0..5 {
-        let mut caller = limiter.acquire(4);
-        waits(&mut caller);
-        callers.push(caller);
-        clock.advance(ms(10));
-    }
-    let now = granted(limiter.snapshot());
-    assert_eq!((now.waiting, now.quota.remaining), (5, 0));
-    assert_eq!(now.ages, [ms(50), ms(40), ms(30), ms(20)]);
-    drop(callers.remove(0));
-    assert_eq!(granted(limiter.snapshot()).ages[0], ms(40));
-    drop(callers);
-
-    granted(limiter.pause_for(Duration::from_secs(3)));
-    clock.advance(Duration::from_secs(1));
-    let pause = granted(limiter.snapshot()).pause.expect("a pause");
-    assert_eq!((pause.ends_in, pause.by), (Duration::from_secs(2), PausedBy::Program));
-    granted(limiter.resume());
-    assert_eq!(granted(limiter.snapshot()).pause, None);
-}
-
 pub(crate) fn a_wait_is_known_before_it_begins<F: Face>() {
     let (clock, limiter) = full::<F>(3);
     let wait = |n| at_once(limiter.would_wait(n)).expect("a wait").expect("a known one");
@@ -80,7 +46,7 @@ pub(crate) fn a_wait_is_known_before_it_begins<F: Face>() {
 }
 
 pub(crate) fn the_wait_for_a_place_is_not_known<F: Face>() {
-    let limiter = F::other(InFlight::new(2), clock());
+    let limiter = F::made(InFlight::new(2), clock());
     let wait = |n| at_once(limiter.would_wait(n)).expect("a wait");
     let place = granted(limiter.acquire(1));
     assert_eq!((wait(1), wait(2)), (Some(Duration::ZERO), None));

@@ -154,7 +154,7 @@ pub(crate) fn a_drain_that_is_dropped_goes_on_until_it_is_closed<F: Face>() {
 
 pub(crate) fn a_limiter_is_drained_when_its_places_are_back<F: Face>() {
     let clock = clock();
-    let limiter = F::other(InFlight::new(1), clock.clone());
+    let limiter = F::made(InFlight::new(1), clock.clone());
     let held = granted(limiter.try_acquire(1));
     let mut waiting = limiter.acquire(1);
     waits(&mut waiting);
@@ -170,7 +170,7 @@ pub(crate) fn a_limiter_is_drained_when_its_places_are_back<F: Face>() {
 
 pub(crate) fn a_place_comes_back_to_a_closed_limiter<F: Face>() {
     let clock = clock();
-    let limiter = F::other(InFlight::new(1), clock);
+    let limiter = F::made(InFlight::new(1), clock);
     let mut held = granted(limiter.try_acquire(1));
     let mut waiting = limiter.acquire(1);
     waits(&mut waiting);

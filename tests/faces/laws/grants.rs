@@ -154,7 +154,7 @@ pub(crate) fn a_metered_grant_settles_when_it_is_dropped<F: Face>() {
 pub(crate) fn a_grant_and_a_refusal_name_their_rule<F: Face>() {
     let clock = clock();
     let slow = TokenBucket::new(Rate::per_second(1.0), 2);
-    let limiter = F::other(Same((ten_a_second(1), slow)), clock.clone());
+    let limiter = F::made(Same((ten_a_second(1), slow)), clock.clone());
     let at_once_granted = granted(limiter.acquire(1));
     assert_eq!(at_once_granted.limited_by(), None);
     let (mut first, mut second) = (limiter.acquire(1), limiter.acquire(1));
@@ -175,7 +175,7 @@ pub(crate) fn a_grant_and_a_refusal_name_their_rule<F: Face>() {
 
 pub(crate) fn places_come_back_when_their_grants_are_dropped<F: Face>() {
     let clock = clock();
-    let limiter = F::other(InFlight::new(2), clock.clone());
+    let limiter = F::made(InFlight::new(2), clock.clone());
     let (one, other) = (granted(limiter.acquire(1)), granted(limiter.acquire(1)));
     assert!(one.holds_places());
     let error = at_once(limiter.try_acquire(1)).expect_err("both are taken");
@@ -201,7 +201,7 @@ pub(crate) fn places_come_back_when_their_grants_are_dropped<F: Face>() {
 }
 
 pub(crate) fn a_place_comes_back_once<F: Face>() {
-    let limiter = F::other(InFlight::new(4), clock());
+    let limiter = F::made(InFlight::new(4), clock());
     let left = || at_once(limiter.available()).expect("a number");
     let all = granted(limiter.acquire(1));
     let mut settled = granted(limiter.acquire(3));

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tollgate::{Error, Granted, Limiter, ManualClock, OwnedLimiter, PausedBy, Rate, TokenBucket};
+use tollgate::{Error, Granted, Limiter, ManualClock, OwnedLimiter, Rate, TokenBucket};
 
 pub(crate) use callers::*;
 pub(crate) use changes::*;
@@ -44,7 +44,7 @@ fn clock() -> ManualClock {
 /// Ten permits a second, and `burst` that are there.
 fn full<F: Face>(burst: u32) -> (ManualClock, impl OwnedLimiter<Cost = u32>) {
     let clock = clock();
-    (clock.clone(), F::rated(ten_a_second(burst), clock))
+    (clock.clone(), F::made(ten_a_second(burst), clock))
 }
 
 /// Ten permits a second, and a burst that is taken.

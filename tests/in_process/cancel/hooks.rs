@@ -12,7 +12,7 @@ use tollgate::{
 };
 
 use crate::support::fused::{Fuse, Fused};
-use crate::support::{is_waiting, ms, outcome, poll, secs};
+use crate::support::{is_waiting, ms, outcome, poll, secs, shrunk};
 
 type Waiting<P> = Pin<Box<dyn Future<Output = Result<Grant<'static, P>, Error>>>>;
 
@@ -60,7 +60,7 @@ impl<P: Policy<Cost = u32>> Subject<P> for RateLimiter<P> {
     }
 
     fn shrink_to(&self, remaining: u32) -> Grant<'static, P> {
-        self.shrink_to(remaining).into_owned()
+        shrunk(self, remaining)
     }
 
     fn available(&self) -> u32 {
@@ -104,7 +104,7 @@ impl<P: Policy<Cost = u32>> Subject<P> for KeyedRateLimiter<u64, P> {
     }
 
     fn shrink_to(&self, remaining: u32) -> Grant<'static, P> {
-        self.shrink_to(&KEY, remaining).expect("room for the key")
+        shrunk(&self.at(KEY), remaining)
     }
 
     fn available(&self) -> u32 {

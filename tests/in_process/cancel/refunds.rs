@@ -207,10 +207,10 @@ fn a_refund_moves_waiters_forward() {
 #[test]
 fn a_grant_of_a_limiter_that_warms_up_is_settled_in_steps_as_at_once() {
     let next = |steps: &[u32]| {
-        let (clock, rate) = (ManualClock::new(), Rate::per_second(5.0));
-        let limiter = RateLimiter::with_clock(SmoothWarmingUp::new(rate, secs(4)), &clock);
+        let policy = SmoothWarmingUp::new(Rate::per_second(5.0), secs(4));
+        let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
         limiter.try_acquire(20).expect("the first");
-        let mut grant = limiter.take_anyway(12).expect("it owes them");
+        let mut grant = limiter.blocking_acquire(12).expect("in its turn");
         for &cost in steps {
             grant.settle(cost).expect("less");
         }

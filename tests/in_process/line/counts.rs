@@ -57,7 +57,7 @@ fn as_much_as_is_there_is_refused_as_one_permit_would_be() {
 }
 
 #[test]
-fn a_snapshot_says_for_how_long_the_first_of_those_that_wait_have_waited() {
+fn a_limiter_shows_for_how_long_its_first_waiters_have_waited() {
     let (clock, limiter) = busy(1.0);
     let mut places = Vec::new();
     for (waiting, text) in [
@@ -69,21 +69,33 @@ fn a_snapshot_says_for_how_long_the_first_of_those_that_wait_have_waited() {
         while places.len() < waiting {
             places.push(limiter.reserve(1).expect("a place"));
         }
-        let snapshot = limiter.snapshot().to_string();
-        assert_eq!(snapshot.split_once("1/s").expect("the rate").1, text);
+        let shown = format!("{limiter:?}");
+        assert!(shown.ends_with(&format!("; 1/s{text} }}")), "{shown}");
         clock.advance(ms(100));
     }
 }
 
 #[test]
-fn a_snapshot_has_the_quota_that_the_limiter_tells() {
+fn a_limiter_shows_its_quota_and_its_pause() {
+    let clock = ManualClock::new();
     let bucket = TokenBucket::new(Rate::per_second(1.0), 10);
-    let limiter = RateLimiter::with_clock(bucket, ManualClock::new());
+    let limiter = RateLimiter::with_clock(bucket, &clock);
+    let shows = |text: &str| {
+        let (shown, quota) = (format!("{limiter:?}"), limiter.quota());
+        assert!(shown.ends_with(&format!("now: {quota}; 1/s{text} }}")), "{shown}");
+        quota.remaining
+    };
     limiter.try_acquire(8).expect("full");
-    assert_eq!((limiter.snapshot().quota, limiter.quota().remaining), (limiter.quota(), 2));
+    assert_eq!(shows(""), 2);
     // Two are there, for the one that waits.
-    let _place = limiter.reserve(5).expect("a place");
-    assert_eq!((limiter.snapshot().quota, limiter.quota().remaining), (limiter.quota(), 0));
+    let place = limiter.reserve(5).expect("a place");
+    assert_eq!(shows("; 1 wait, for 0ns"), 0);
+    drop(place);
+    limiter.pause_for(Duration::from_secs(3));
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(shows("; paused for 2s"), 0);
+    limiter.resume();
+    shows("");
 }
 
 #[test]

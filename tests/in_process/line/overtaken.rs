@@ -6,7 +6,7 @@ use tollgate::{
     Error, KeyedRateLimiter, ManualClock, Rate, RateLimiter, SmoothBursty, TokenBucket,
 };
 
-use crate::support::{is_waiting, ms, outcome, poll, secs};
+use crate::support::{is_waiting, ms, outcome, poll, secs, shrunk};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -48,7 +48,7 @@ fn callers_ahead_keep_their_order_in_a_pause_that_ends_early_and_in_a_limiter_th
     let now = limiter.try_acquire_timeout(1, Duration::ZERO).ahead_by(MINUTE);
     assert!(now.blocking_wait().is_err(), "a pause");
     limiter.resume();
-    drop(limiter.shrink_to(0));
+    drop(shrunk(&limiter, 0));
     clock.advance(ms(600));
     let calls = [&mut first, &mut urgent, &mut batch, &mut timed];
     let waits = calls.map(|call| outcome(call).expect("a grant").waited());

@@ -82,7 +82,7 @@ pub(crate) fn lua(text: &str) -> &str {
 /// What else is in the copy: in which file, before which code, which text, and how much of that code it surrounds.
 const INSERTS: [(&str, &str, &str, usize); 4] = [
     ("src/lib.rs", "//!", "#![allow(warnings, arithmetic_overflow, unconditional_panic)] ", 0),
-    ("src/lib.rs", "mod cached;", "mod mutants; ", 0),
+    ("src/lib.rs", "mod clock;", "mod mutants; ", 0),
     // Where a script's text is used.
     ("src/redis/script/assemble.rs", "chunk.lines()", "crate::mutants::lua(", "chunk".len()),
     ("src/redis/script/assemble.rs", "template.lines()", "crate::mutants::lua(", "template".len()),

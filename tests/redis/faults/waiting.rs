@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::FutureExt;
 use tollgate::redis::RedisRateLimiter;
-use tollgate::{FixedWindow, Rate, SmoothBursty, TokenBucket};
+use tollgate::{FixedWindow, Limiter as _, Rate, SmoothBursty, TokenBucket};
 
 use super::load::{Load, permits};
 use super::report::fault;

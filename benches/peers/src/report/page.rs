@@ -47,7 +47,7 @@ pub fn draw(results: &Results, directory: &Path) -> Result<(), Box<dyn Error>> {
         .iter()
         .map(|peer| of(&format!("{peer}, granted")))
         .collect();
-    threads.extend(["tollgate, in hand", "tollgate, refused", "governor, refused"].map(of));
+    threads.extend(["tollgate, refused", "governor, refused"].map(of));
     plot::curves(
         &path("threads.svg"),
         "threads on one limiter",
@@ -138,11 +138,11 @@ them, each as its own documentation does.
 ";
 
 /// What the crate's own benches print, as they print it.
-const OWN: [(&str, &str, &str); 7] = [
+const OWN: [(&str, &str, &str); 6] = [
     (
         "decide",
         "Decisions of each policy",
-        "`cargo bench --features coarse --bench decide`: against the same floor.",
+        "`cargo bench --bench decide`: against the same floor.",
     ),
     (
         "crowd",
@@ -151,11 +151,6 @@ const OWN: [(&str, &str, &str); 7] = [
     ),
     ("pacing", "Pacing by each clock", "`cargo bench --bench pacing`"),
     ("keys", "Keys: growth, memory, stalls", "`cargo bench --bench keys`"),
-    (
-        "cache",
-        "Permits in hand",
-        "`cargo bench --bench cache`: `try_acquire_up_to`, and a cache of permits on each thread.",
-    ),
     (
         "fair",
         "Fair shares of one quota",
@@ -196,7 +191,7 @@ fn decisions(results: &Results) -> String {
     );
     text += "Threads on one limiter, millions of calls a second:\n\n![curves](pictures/benchmarks/threads.svg)\n\n";
     let rows = names.flat_map(|peer| ["granted", "refused"].map(|kind| format!("{peer}, {kind}")));
-    let own = ["tollgate, warming up", "tollgate, in hand", "floor"].map(str::to_owned);
+    let own = ["tollgate, warming up", "floor"].map(str::to_owned);
     let rows = rows.chain(own).filter_map(|name| {
         let curve = results.curve("peers threads", &name, "million_a_second");
         (!curve.is_empty()).then(|| (name, curve.into_iter().map(|(_, rate)| Some(rate)).collect()))
@@ -219,7 +214,7 @@ fn exact(results: &Results) -> String {
     );
     let head = [&["granted / allowed"][..], &ASKED, &["holds"]].concat();
     _ = writeln!(text, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
-    for peer in PEERS.iter().chain(&["tollgate, in hand"]) {
+    for peer in PEERS {
         let share = |asked| results.get("peers exact", &format!("{peer}/{asked}"), "share");
         let shares: Vec<_> = ASKED.iter().map(share).collect();
         let cells =

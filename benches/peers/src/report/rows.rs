@@ -59,11 +59,6 @@ const COPIED: Why = Why {
 };
 const ASLEEP: Why =
     Why { reason: "A processor that slept for long needs time to wake up.", section: CROWD };
-const IN_HAND: Why = Why {
-    reason: "It takes 18 instructions (`./benches/instructions`): the number of the thread, its slot, and what is in it. \
-             None of them is a compare-exchange, so their share of the floor depends on the processor.",
-    section: "Why does a thread have some permits in hand and others in stock?",
-};
 
 const ONE_WORD: Why = Why {
     reason: "Each call takes the word of the limiter to its processor, as the floor does, which is one reading of the clock \
@@ -254,31 +249,6 @@ fn threads(results: &Results) -> Vec<Row> {
         )
         .because(ONE_WORD),
         Row::stated("the floor for 2 threads: over governor", over_governor("floor/2")),
-        Row::stated(
-            "`try_acquire_up_to(64)`: x floor",
-            results.get("cache", "RateLimiter, up to 64 granted", "x_floor"),
-        ),
-        Row::at_most(
-            "a permit in hand of the thread: x floor",
-            0.25,
-            results.get("cache", "CachedRateLimiter, granted", "x_floor"),
-        )
-        .because(IN_HAND),
-        Row::at_least(
-            "permits in hand, 2 threads: over governor",
-            8.0,
-            over_governor("tollgate, in hand/2"),
-        ),
-        Row::at_least(
-            "permits in hand, 2 threads: over 1 thread",
-            1.0,
-            ratio(calls("tollgate, in hand/2"), calls("tollgate, in hand/1")),
-        ),
-        Row::at_most(
-            "permits in hand, 1,000,000/s, 2 threads: granted over what the rate allows",
-            1.001,
-            results.get("peers exact", "tollgate, in hand/1,000,000/s, two threads", "share"),
-        ),
     ]
 }
 
