@@ -5,8 +5,7 @@
 //! ```
 //!
 //! Eight tasks call each of four APIs as often as `examples/config/limits.toml` lets them, and each call takes
-//! 100 ms. After three seconds comes a broken file, which changes nothing, and then `changed.toml`. Then a customer pays for
-//! another tier.
+//! 100 ms. After three seconds comes a broken file, which changes nothing, and then `changed.toml`.
 
 use std::error::Error;
 use std::sync::Mutex;
@@ -93,18 +92,6 @@ fn print(limits: &[Limits; 2], tallies: &Tallies) -> Result<(), Box<dyn Error>> 
     Ok(())
 }
 
-/// The calls of a customer in a second.
-async fn calls_in_a_second(limiters: &RateLimiters, tier: &str) -> Result<u32, Box<dyn Error>> {
-    let (start, mut calls) = (Instant::now(), 0);
-    while start.elapsed() < Duration::from_secs(1) {
-        // Looked up for each call, as the tier may change.
-        let customer = limiters.at_tier("customer-7", tier).ok_or("no such tier")?;
-        customer.acquire(1).await?;
-        calls += 1;
-    }
-    Ok(calls)
-}
-
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let limits = [read("limits.toml")?, read("changed.toml")?];
@@ -118,10 +105,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let tallies = *tallies.lock().expect("no panic");
     print(&limits, &tallies)?;
-    for tier in ["free", "pro"] {
-        let calls = calls_in_a_second(&limiters, tier).await?;
-        println!("customer-7, {tier:4}: {calls} calls in a second");
-    }
     // The second file was felt by those who waited: search got far more than at ten a second.
     let [before, after] = tallies[0];
     if before.calls <= 34 && (100..=119).contains(&after.calls) {

@@ -10,7 +10,6 @@ mod file;
 mod lazy;
 pub(crate) mod limiters;
 pub(crate) mod limits;
-pub(crate) mod name;
 pub(crate) mod names;
 pub(crate) mod pattern;
 #[cfg(feature = "serde")]

@@ -154,7 +154,6 @@ pub use clock::{Clock, ManualClock};
 pub use config::error::InvalidLimit;
 pub use config::limiters::RateLimiters;
 pub use config::limits::{Limit, Limits};
-pub use config::name::Name;
 pub use config::names::Per;
 pub use error::{Error, ExceedsCapacity, QueueLimit};
 pub use jitter::Jitter;

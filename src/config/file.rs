@@ -45,11 +45,10 @@ impl Serialize for Limit {
     }
 }
 
-/// As a table with `per`, `default`, `limits` and `tiers`.
+/// As a table with `per`, `default` and `limits`.
 impl Serialize for Limits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let entries = [self.default.is_some(), !self.named.is_empty(), !self.tiers.is_empty()];
-        let entries = 1 + entries.into_iter().filter(|is_there| *is_there).count();
+        let entries = 1 + usize::from(self.default.is_some()) + usize::from(!self.named.is_empty());
         let mut map = serializer.serialize_map(Some(entries))?;
         map.serialize_entry("per", &self.per)?;
         if let Some(limit) = &self.default {
@@ -57,9 +56,6 @@ impl Serialize for Limits {
         }
         if !self.named.is_empty() {
             map.serialize_entry("limits", &Written(&self.named))?;
-        }
-        if !self.tiers.is_empty() {
-            map.serialize_entry("tiers", &Written(&self.tiers))?;
         }
         map.end()
     }
@@ -74,7 +70,7 @@ impl Serialize for Written<'_> {
     }
 }
 
-const NAMES: &[&str] = &["per", "default", "headroom", "limits", "tiers"];
+const NAMES: &[&str] = &["per", "default", "headroom", "limits"];
 
 /// A share as a field of a file.
 struct Share(f64);
@@ -135,7 +131,7 @@ impl<'de> Visitor<'de> for Named {
     }
 }
 
-/// From a table with `per`, `default`, `headroom`, `limits` and `tiers`; see [`Limits`].
+/// From a table with `per`, `default`, `headroom` and `limits`; see [`Limits`].
 impl<'de> Deserialize<'de> for Limits {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Table;
@@ -144,12 +140,11 @@ impl<'de> Deserialize<'de> for Limits {
             type Value = Limits;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table with `default`, `limits` or `tiers`")
+                f.write_str("a table with `default` or `limits`")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Limits, A::Error> {
-                let (mut per, mut default, mut share) = (None, None, None);
-                let (mut named, mut tiers) = (None, None);
+                let (mut per, mut default, mut share, mut named) = (None, None, None, None);
                 while let Some(Field(field)) = map.next_key_seed(Names(NAMES))? {
                     match field {
                         "per" if per.is_none() => per = Some(map.next_value()?),
@@ -158,20 +153,14 @@ impl<'de> Deserialize<'de> for Limits {
                         "limits" if named.is_none() => {
                             named = Some(map.next_value_seed(Named(per))?);
                         }
-                        // The name of a tier is any text, as a key is.
-                        "tiers" if tiers.is_none() => {
-                            tiers = Some(map.next_value_seed(Named(Some(Per::ApiKey)))?);
-                        }
                         _ => return Err(de::Error::duplicate_field(field)),
                     }
                 }
-                let (named, tiers) = (named.unwrap_or_default(), tiers.unwrap_or_default());
-                if default.is_none() && named.is_empty() && tiers.is_empty() {
-                    return Err(de::Error::custom(
-                        "no limit: `default`, `limits` or `tiers` must be there",
-                    ));
+                let named = named.unwrap_or_default();
+                if default.is_none() && named.is_empty() {
+                    return Err(de::Error::custom("no limit: `default` or `limits` must be there"));
                 }
-                let limits = Limits { default, tiers, ..Limits::new(per.unwrap_or_default()) };
+                let limits = Limits { default, ..Limits::new(per.unwrap_or_default()) };
                 // What a name means depends on `per`, which may stand behind it.
                 let mut named = named.into_iter();
                 let limits =

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use super::error::InvalidLimit;
 use super::lazy::Lazy;
-use super::name::Name;
 use super::names::{self, Per, Template};
 use super::pattern;
 use crate::policy::any::{AllOf, AnyPolicy};
@@ -52,10 +51,6 @@ use crate::wait_queue::Bounds;
 /// "api.example.org" = ["10/s burst 20", "1000/day fixed window"]
 /// "llm.example.org" = { limits = "60/min", max_waiters = 100, max_queued_permits = 5000 }
 ///
-/// [tiers]             # of customers, for `RateLimiters::at_tier`
-/// free = "10/min burst 10"
-/// pro = "1000/min burst 50, 10 in flight"
-///
 /// [limits."search.example.org"]
 /// policy = "token-bucket"
 /// rate = "100/min"
@@ -92,7 +87,6 @@ pub struct Limits {
     pub(super) per: Per,
     pub(super) default: Option<Limit>,
     pub(super) named: ByName,
-    pub(super) tiers: ByName,
     /// The names by what they mean, if they have spellings.
     pub(super) spellings: BTreeMap<Template, Arc<str>>,
     /// The listed names with a `*`, as they match, the most specific first.
@@ -100,7 +94,6 @@ pub struct Limits {
     pub(crate) middleware: Lazy,
 }
 
-/// One type for names and tiers, because each type of ordered map adds to the time that this crate takes to compile.
 pub(super) type ByName = BTreeMap<Arc<str>, Limit>;
 
 /// The limit of one name: a policy, and the bounds of its queue.
@@ -222,7 +215,6 @@ impl Limits {
             per,
             default: None,
             named: ByName::new(),
-            tiers: ByName::new(),
             spellings: BTreeMap::new(),
             patterns: Vec::new(),
             middleware: Lazy::default(),
@@ -311,35 +303,6 @@ impl Limits {
         Ok(Self { middleware: Lazy::default(), ..self })
     }
 
-    /// Sets the limit of each name of a tier, such as a plan of your customers; see
-    /// [`RateLimiters::at_tier`](crate::RateLimiters::at_tier). The same tier again replaces its limit.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidLimit`] if the limit is a text and not a limit, or the name of the tier is empty.
-    ///
-    /// ```
-    /// use tollgate::{Limits, Per};
-    ///
-    /// let limits = Limits::new(Per::Name).tier("free", "10/min burst 10")?.tier("pro", "1000/min burst 50")?;
-    /// assert_eq!(limits.get_tier("free").unwrap().policy().to_string(), "10/min burst 10");
-    /// assert!(limits.tiers().eq(["free", "pro"]));
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
-    pub fn tier<L: TryInto<Limit>>(
-        mut self,
-        tier: impl Into<Arc<str>>,
-        limit: L,
-    ) -> Result<Self, InvalidLimit>
-    where
-        InvalidLimit: From<L::Error>,
-    {
-        let (tier, limit) = (tier.into(), limit.try_into()?);
-        names::check_tier(&tier)?;
-        self.tiers.insert(tier, limit);
-        Ok(Self { middleware: Lazy::default(), ..self })
-    }
-
     /// What the names stand for.
     #[must_use]
     pub fn per(&self) -> Per {
@@ -369,25 +332,6 @@ impl Limits {
         let (_, listed) =
             self.patterns.iter().find(|(pattern, _)| pattern::matches(pattern, &name))?;
         self.named.get(listed)
-    }
-
-    /// The limit of each name of a tier. `None`: there is no such tier.
-    #[must_use]
-    pub fn get_tier(&self, tier: &str) -> Option<&Limit> {
-        self.tiers.get(tier)
-    }
-
-    /// The tiers, in alphabetical order.
-    pub fn tiers(&self) -> impl Iterator<Item = &str> {
-        self.tiers.keys().map(|tier| &**tier)
-    }
-
-    /// The limit of a key: its own comes before the tier's, and the tier's before the limit of a name with
-    /// a `*`.
-    pub(super) fn of(&self, key: &Name) -> Option<&Limit> {
-        let name = key.as_str();
-        let of_tier = || self.tiers.get(&key.tier()?);
-        self.named.get(name).or_else(of_tier).or_else(|| self.get(name))
     }
 
     /// The names with a limit of their own, in alphabetical order.
@@ -428,8 +372,7 @@ impl Headroom for Limit {
 
 impl Headroom for Limits {
     fn keep(mut self, rest: Rest) -> Self {
-        let all = self.named.values_mut().chain(self.tiers.values_mut()).chain(&mut self.default);
-        for limit in all {
+        for limit in self.named.values_mut().chain(&mut self.default) {
             *limit = limit.clone().keep(rest);
         }
         Self { middleware: Lazy::default(), ..self }
@@ -445,6 +388,6 @@ impl fmt::Debug for Limits {
             Per::ApiKey => shown.field("named", &self.named.values().collect::<Vec<_>>()),
             _ => shown.field("named", &self.named),
         };
-        shown.field("tiers", &self.tiers).finish()
+        shown.finish()
     }
 }

@@ -67,11 +67,6 @@ pub(super) fn check(per: Per, name: &str) -> Result<Option<Template>, InvalidLim
     template.map_err(|fault| InvalidLimit::of_name(name, fault))
 }
 
-/// Checks the name of a tier.
-pub(super) fn check_tier(tier: &str) -> Result<(), InvalidLimit> {
-    check(Per::ApiKey, tier).map(drop) // any text
-}
-
 /// A second spelling of a name that is listed.
 pub(super) fn twice(name: &str, listed: &str) -> InvalidLimit {
     let fault = Fault::new(0..name.len(), format!("it is listed already, as {listed:?}"));
@@ -368,8 +363,6 @@ mod tests {
         }
         assert!(fault(Per::Route, "api.*.com/x").contains("column 5, \"*\": all hosts under one"));
         assert!(fault(Per::Route, " ").contains("expected a host or a path"));
-        let error = Limits::new(Per::Name).tier("", "1/s").expect_err("no name");
-        assert_eq!(error.to_string(), "in the name \"\", at its end: a name must not be empty");
     }
 
     #[test]

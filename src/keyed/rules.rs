@@ -78,16 +78,13 @@ where
         }
     }
 
-    /// Calls the function of the key again for one key, if this says that the key has changed.
-    pub(super) fn refresh<Q: ToKey<K> + ?Sized>(&self, key: &Q, changed: impl FnOnce(&K) -> bool) {
+    /// Calls the function of the key again for one key.
+    pub(super) fn refresh<Q: ToKey<K> + ?Sized>(&self, key: &Q) {
         let hash = self.hash_of(key);
         let mut after = After::default();
         let mut shard = self.part(Self::shard_of(hash)).lock();
         let found = shard.entries.find(hash, |entry| key.is_key(&entry.key));
         let (Some(place), PolicySource::Each(_)) = (found, &shard.rule) else { return };
-        if !changed(&shard.entries.get(place).key) {
-            return;
-        }
         let rule = shard.rule.clone();
         let own = rule.own(&shard.entries.get(place).key);
         let now = shard.now(&self.clock);

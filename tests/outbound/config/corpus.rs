@@ -73,12 +73,12 @@ fn the_files_in_the_docs_are_limits() {
             let file = block.split("```").next().expect("its end");
             if file.contains("[limits]") {
                 let limits: Limits = toml::from_str(file).unwrap_or_else(|error| panic!("{error}"));
-                assert!(limits.names().chain(limits.tiers()).count() >= 3, "{limits:?}");
+                assert!(limits.names().count() >= 3, "{limits:?}");
                 files += 1;
             }
         }
     }
-    assert_eq!(files, 3);
+    assert_eq!(files, 2);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_limit_of_ten_thousand_lock_outs_is_an_error_and_no_deep_policy() {
 #[test]
 fn a_value_of_another_type_is_answered_with_what_is_expected() {
     for (file, expected) in [
-        ("5", "a table with `default`, `limits` or `tiers`"),
+        ("5", "a table with `default` or `limits`"),
         (r#"{"limits": 5}"#, "a table of names and their limits"),
         (
             r#"{"default": {"policy": "fixed-window", "limit": 1, "window": "1s", "aligned": 5}}"#,
@@ -124,7 +124,6 @@ fn a_field_that_is_there_twice_is_refused() {
         ("default", "\"1/s\""),
         ("headroom", "0.1"),
         ("limits", "{\"a\": \"1/s\"}"),
-        ("tiers", "{\"a\": \"1/s\"}"),
     ] {
         check::<Limits>("", field, value);
     }

@@ -55,13 +55,10 @@ fn limits() -> impl Strategy<Value = Limits> {
         (per_host, named("[a-z]{1,8}[.]example(:8[1-9])?")),
         (per_api_key, named(".{1,12}")),
     ];
-    (limits, named(".{1,12}")).prop_map(|((limits, named), tiers)| {
-        let limits = named
+    limits.prop_map(|(limits, named)| {
+        named
             .into_iter()
-            .fold(limits, |limits, (name, limit)| limits.named(name, limit).expect("no text"));
-        tiers
-            .into_iter()
-            .fold(limits, |limits, (tier, limit)| limits.tier(tier, limit).expect("no text"))
+            .fold(limits, |limits, (name, limit)| limits.named(name, limit).expect("no text"))
     })
 }
 
