@@ -14,8 +14,8 @@
 //! [`KeyedRateLimiter`](crate::KeyedRateLimiter), a `RedisRateLimiter`, an
 //! [`AnyRateLimiter`](crate::AnyRateLimiter). The grant lives as long as the body of the response, so
 //! a place [in flight](crate::InFlight) is held until the body has ended or is dropped. An upgraded connection (a
-//! WebSocket) outlives the body: a server takes its [`UpgradePlace`], a client the
-//! [grant](ResponseBody::take_grant).
+//! WebSocket) outlives the body: a client takes the [grant](ResponseBody::take_grant), the handler of a server acquires a
+//! permit for the connection.
 //!
 //! A client layer takes any response that gives status, headers and a place for the grant: see [`AnyResponse`]. A reqwest
 //! client has middleware of its own, in `tollgate::reqwest` (feature `reqwest`).
@@ -112,7 +112,6 @@ mod options;
 mod refuse;
 mod response;
 mod service;
-mod upgrade;
 
 pub use body::ResponseBody;
 pub use client_ip::{ClientIp, InvalidProxy};
@@ -121,4 +120,3 @@ pub use layer::{RateLimitByLayer, RateLimitLayer};
 pub use refuse::{Refuse, RefuseFuture, RefuseLayer};
 pub use response::AnyResponse;
 pub use service::{RateLimit, RateLimitBy};
-pub use upgrade::UpgradePlace;

@@ -1,14 +1,15 @@
 //! `Limits` as a file.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_core::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
-use super::limits::{ByName, Limit, Limits};
+use super::limits::{ByName, Limits};
 use super::names;
 use super::names::Per;
-use super::table::{Field, Names, from_text, named};
+use super::serde::from_text;
 use crate::policy::headroom::Headroom;
 
 impl Serialize for Per {
@@ -20,61 +21,54 @@ impl Serialize for Per {
 impl<'de> Deserialize<'de> for Per {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         from_text(deserializer, "one of name, host, route, api-key, all", |name| {
-            named(&Self::ALL, Self::NAMES, name)
+            let per = Self::ALL.into_iter().find(|per| per.name() == name);
+            per.ok_or_else(|| -> de::value::Error { de::Error::unknown_variant(name, Self::NAMES) })
         })
     }
 }
 
-/// As text, or as a table if it has bounds.
-impl Serialize for Limit {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let bounds = usize::from(self.max_waiters.is_some())
-            + usize::from(self.max_queued_permits.is_some());
-        if bounds == 0 {
-            return self.policy.serialize(serializer);
-        }
-        let mut map = serializer.serialize_map(Some(1 + bounds))?;
-        map.serialize_entry("limits", &self.policy)?;
-        if let Some(waiters) = &self.max_waiters {
-            map.serialize_entry("max_waiters", waiters)?;
-        }
-        if let Some(permits) = &self.max_queued_permits {
-            map.serialize_entry("max_queued_permits", permits)?;
-        }
-        map.end()
-    }
-}
-
-/// As a table with `per`, `default`, `limits` and `tiers`.
+/// As a table with `per`, `default` and `limits`.
 impl Serialize for Limits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let entries = [self.default.is_some(), !self.named.is_empty(), !self.tiers.is_empty()];
-        let entries = 1 + entries.into_iter().filter(|is_there| *is_there).count();
+        let entries = 1 + usize::from(self.default.is_some()) + usize::from(!self.named.is_empty());
         let mut map = serializer.serialize_map(Some(entries))?;
         map.serialize_entry("per", &self.per)?;
         if let Some(limit) = &self.default {
             map.serialize_entry("default", limit)?;
         }
         if !self.named.is_empty() {
-            map.serialize_entry("limits", &Written(&self.named))?;
-        }
-        if !self.tiers.is_empty() {
-            map.serialize_entry("tiers", &Written(&self.tiers))?;
+            let named = self.named.iter().map(|(name, limit)| (&**name, limit));
+            map.serialize_entry("limits", &named.collect::<BTreeMap<_, _>>())?;
         }
         map.end()
     }
 }
 
-/// Names with their limits, as written.
-struct Written<'a>(&'a ByName);
+const FIELDS: &[&str] = &["per", "default", "headroom", "limits"];
 
-impl Serialize for Written<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, limit)| (&**name, limit)))
+/// The name of a field.
+struct Field(&'static str);
+
+impl<'de> Deserialize<'de> for Field {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+
+        impl Visitor<'_> for Name {
+            type Value = Field;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a field")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Field, E> {
+                let field = FIELDS.iter().find(|field| **field == name);
+                field.map(|field| Field(field)).ok_or_else(|| E::unknown_field(name, FIELDS))
+            }
+        }
+
+        deserializer.deserialize_identifier(Name)
     }
 }
-
-const NAMES: &[&str] = &["per", "default", "headroom", "limits", "tiers"];
 
 /// A share as a field of a file.
 struct Share(f64);
@@ -135,7 +129,7 @@ impl<'de> Visitor<'de> for Named {
     }
 }
 
-/// From a table with `per`, `default`, `headroom`, `limits` and `tiers`; see [`Limits`].
+/// From a table with `per`, `default`, `headroom` and `limits`; see [`Limits`].
 impl<'de> Deserialize<'de> for Limits {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Table;
@@ -144,13 +138,12 @@ impl<'de> Deserialize<'de> for Limits {
             type Value = Limits;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a table with `default`, `limits` or `tiers`")
+                f.write_str("a table with `default` or `limits`")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Limits, A::Error> {
-                let (mut per, mut default, mut share) = (None, None, None);
-                let (mut named, mut tiers) = (None, None);
-                while let Some(Field(field)) = map.next_key_seed(Names(NAMES))? {
+                let (mut per, mut default, mut share, mut named) = (None, None, None, None);
+                while let Some(Field(field)) = map.next_key()? {
                     match field {
                         "per" if per.is_none() => per = Some(map.next_value()?),
                         "default" if default.is_none() => default = Some(map.next_value()?),
@@ -158,20 +151,14 @@ impl<'de> Deserialize<'de> for Limits {
                         "limits" if named.is_none() => {
                             named = Some(map.next_value_seed(Named(per))?);
                         }
-                        // The name of a tier is any text, as a key is.
-                        "tiers" if tiers.is_none() => {
-                            tiers = Some(map.next_value_seed(Named(Some(Per::ApiKey)))?);
-                        }
                         _ => return Err(de::Error::duplicate_field(field)),
                     }
                 }
-                let (named, tiers) = (named.unwrap_or_default(), tiers.unwrap_or_default());
-                if default.is_none() && named.is_empty() && tiers.is_empty() {
-                    return Err(de::Error::custom(
-                        "no limit: `default`, `limits` or `tiers` must be there",
-                    ));
+                let named = named.unwrap_or_default();
+                if default.is_none() && named.is_empty() {
+                    return Err(de::Error::custom("no limit: `default` or `limits` must be there"));
                 }
-                let limits = Limits { default, tiers, ..Limits::new(per.unwrap_or_default()) };
+                let limits = Limits { default, ..Limits::new(per.unwrap_or_default()) };
                 // What a name means depends on `per`, which may stand behind it.
                 let mut named = named.into_iter();
                 let limits =

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::limits::{ByName, Limit, Limits};
-use super::name::Name;
+use super::limits::{ByName, Limits};
 use super::names::Per;
 use crate::clock::Clock;
 use crate::keyed::KeyedRateLimiter;
@@ -13,7 +12,6 @@ use crate::keyed::builder::KeyedRateLimiterBuilder;
 use crate::policy::any::AllOf;
 use crate::policy::in_flight::InFlight;
 use crate::sync::Mutex;
-use crate::wait_queue::Bounds;
 
 /// The limiters of [`Limits`]: one for each name.
 ///
@@ -40,7 +38,7 @@ use crate::wait_queue::Bounds;
 /// as a new limiter, even after an idle time: with the `initial` tokens of a bucket, and with nothing stored.
 #[derive(Clone)]
 pub struct RateLimiters {
-    keyed: KeyedRateLimiter<Name, AllOf>,
+    keyed: KeyedRateLimiter<String, AllOf>,
     book: Arc<Mutex<Arc<Book>>>,
     /// Held by one reload at a time.
     reload: Arc<Mutex<()>>,
@@ -51,7 +49,7 @@ pub struct RateLimiters {
 pub(crate) struct Book {
     pub(crate) limits: Limits,
     gone: ByName,
-    gone_default: Option<Limit>,
+    gone_default: Option<AllOf>,
 }
 
 /// The key of all names together.
@@ -59,27 +57,23 @@ const ALL: &str = "";
 
 impl Book {
     /// The limit of a key. A name that is no longer limited keeps its last limit, for its waiters.
-    fn limit(&self, key: &Name) -> Option<&Limit> {
-        let last = || self.gone.get(key.as_str()).or(self.gone_default.as_ref());
-        self.limits.of(key).or_else(last)
+    fn limit(&self, key: &str) -> Option<&AllOf> {
+        let last = || self.gone.get(key).or(self.gone_default.as_ref());
+        self.limits.get(key).or_else(last)
     }
 
-    fn policy(&self, key: &Name) -> AllOf {
+    fn policy(&self, key: &str) -> AllOf {
         let nothing = || AllOf::new([InFlight::new(0).into()]);
-        self.limit(key).map_or_else(nothing, |limit| limit.policy.clone())
-    }
-
-    fn bounds(&self, key: &Name) -> Bounds {
-        self.limit(key).map_or(Bounds::NONE, Limit::bounds)
+        self.limit(key).map_or_else(nothing, AllOf::clone)
     }
 
     /// Those that follow, for a table with these keys.
     #[inline]
-    fn followed_by(&self, limits: Limits, keys: impl FnOnce() -> Vec<Name>) -> Self {
+    fn followed_by(&self, limits: Limits, keys: impl FnOnce() -> Vec<String>) -> Self {
         if limits.default.is_some() {
             return Self { limits, gone: ByName::new(), gone_default: None };
         }
-        let gone = keys().into_iter().filter(|key| limits.of(key).is_none());
+        let gone = keys().into_iter().filter(|key| limits.get(key).is_none());
         let gone =
             gone.filter_map(|key| Some((key.as_str().into(), self.limit(&key)?.clone()))).collect();
         let gone_default = self.limits.default.clone().or_else(|| self.gone_default.clone());
@@ -103,28 +97,28 @@ impl RateLimiters {
         Self::with_options(limits, |builder| builder.clock(clock))
     }
 
-    /// With any options of the [builder](KeyedRateLimiterBuilder) of their table: a clock, a name, a maximum of
-    /// keys. The limits bound their queues.
+    /// With any options of the [builder](KeyedRateLimiterBuilder) of their table: a clock, a name, a maximum of keys, bounds of
+    /// each name's queue.
     #[must_use]
     #[inline]
     pub fn with_options(
         limits: Limits,
         options: impl FnOnce(
-            KeyedRateLimiterBuilder<Name, AllOf>,
-        ) -> KeyedRateLimiterBuilder<Name, AllOf>,
+            KeyedRateLimiterBuilder<String, AllOf>,
+        ) -> KeyedRateLimiterBuilder<String, AllOf>,
     ) -> Self {
         let book = Book { limits, gone: ByName::new(), gone_default: None };
         let book = Arc::new(Mutex::new(Arc::new(book)));
-        let (policies, bounds) = (Arc::clone(&book), Arc::clone(&book));
-        let builder = KeyedRateLimiter::builder_with_policies(move |key: &Name| {
+        let policies = Arc::clone(&book);
+        let builder = KeyedRateLimiter::builder_with_policies(move |key: &String| {
             let book = Arc::clone(&policies.lock());
             book.policy(key)
         });
-        let builder = options(builder).absent_is_new(true).bounds_of(move |key| {
-            let book = Arc::clone(&bounds.lock());
-            book.bounds(key)
-        });
-        Self { keyed: builder.build(), book, reload: Arc::new(Mutex::new(())) }
+        Self {
+            keyed: options(builder).absent_is_new(true).build(),
+            book,
+            reload: Arc::new(Mutex::new(())),
+        }
     }
 
     /// The limiter of a name; with [`Per::All`] the limiter of all names, unless the name is listed. `None` if
@@ -149,48 +143,11 @@ impl RateLimiters {
     /// ```
     #[must_use]
     #[inline]
-    pub fn at(&self, name: &str) -> Option<AtKey<Name, AllOf>> {
+    pub fn at(&self, name: &str) -> Option<AtKey<String, AllOf>> {
         let book = Arc::clone(&self.book.lock());
         book.limits.get(name)?;
         let is_shared = book.limits.per == Per::All && book.limits.listed(name).is_none();
-        Some(self.keyed.at(Name::from(if is_shared { ALL } else { name })))
-    }
-
-    /// The limiter of a name at a tier, such as a customer and its plan. `None` if there is no such tier.
-    ///
-    /// If the name had another tier, it gets this one now, with its history and its queue: its callers that wait are
-    /// granted as the new limit allows, and what they took still counts.
-    ///
-    /// For a name that is [listed](Limits::named) in full, such as a customer with a contract of its own, this returns the
-    /// limiter of that name with its own limit, whatever the tier. A name that only a `*` matches gets the limit of the tier.
-    ///
-    /// After a [`reload`](Self::reload) without the tier this returns `None`. Callers that still wait at the tier get the
-    /// limit of their name or the default; if there is neither, they keep the last limit of the tier.
-    ///
-    /// It takes no memory. Look it up for each call, so that a change of the tier arrives: if the name was idle for long,
-    /// a call by an earlier handle is made at the tier of that handle.
-    ///
-    /// ```
-    /// use tollgate::{Limiter, Limits, ManualClock, Per, RateLimiters};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let limits = Limits::new(Per::Name).tier("free", "5/h burst 5")?.tier("pro", "100/h burst 20")?;
-    /// let limiters = RateLimiters::with_clock(limits, ManualClock::new());
-    /// let customer = |tier| limiters.at_tier("customer-7", tier).expect("a tier of this name");
-    /// customer("free").try_acquire(3).await?;
-    /// assert_eq!(customer("free").available().await?, 2);
-    /// assert_eq!(customer("pro").quota().await?.limit, 20);
-    /// assert_eq!(customer("pro").available().await?, 2); // and 100 more in an hour
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    #[inline]
-    pub fn at_tier(&self, name: &str, tier: &str) -> Option<AtKey<Name, AllOf>> {
-        let book = Arc::clone(&self.book.lock());
-        let (tier, _) = book.limits.tiers.get_key_value(tier)?;
-        self.keyed.refresh_if(name, |key| key.set_tier(tier));
-        Some(self.keyed.at(Name::at_tier(name, Arc::clone(tier))))
+        Some(self.keyed.at(if is_shared { ALL } else { name }.to_owned()))
     }
 
     /// Puts other limits into force, even for callers that already wait. Each name keeps its history and
@@ -263,7 +220,7 @@ impl RateLimiters {
     /// ([`Error::ExceedsCapacity`](crate::Error::ExceedsCapacity)); the key of [`Per::All`] is empty.
     #[must_use]
     #[inline]
-    pub fn keyed(&self) -> &KeyedRateLimiter<Name, AllOf> {
+    pub fn keyed(&self) -> &KeyedRateLimiter<String, AllOf> {
         &self.keyed
     }
 }

@@ -73,16 +73,7 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn refresh<Q: ToKey<K> + ?Sized>(&self, key: &Q) {
-        self.table.refresh(key, |_| true);
-    }
-
-    /// As [`refresh`](Self::refresh), if `changed` says of the key in the table that it has changed.
-    pub(crate) fn refresh_if<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        changed: impl FnOnce(&K) -> bool,
-    ) {
-        self.table.refresh(key, changed);
+        self.table.refresh(key);
     }
 
     /// Grants nothing at `key` for `duration` from now; see

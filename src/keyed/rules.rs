@@ -63,10 +63,9 @@ where
                 (_, PolicySource::Each(_)) => rest = own,
             }
             for (place, own) in rest {
-                let old =
-                    shard.renew(place, own, (&old_rule, rule), now, |line, policy, bounds| {
-                        after.lines.push(line.set_policy_quietly(policy, bounds));
-                    });
+                let old = shard.renew(place, own, (&old_rule, rule), now, |line, policy| {
+                    after.lines.push(line.set_policy_quietly(policy));
+                });
                 after.policies.extend(old);
             }
             after.rules.push(std::mem::replace(&mut shard.rule, rule.clone()));
@@ -78,21 +77,18 @@ where
         }
     }
 
-    /// Calls the function of the key again for one key, if this says that the key has changed.
-    pub(super) fn refresh<Q: ToKey<K> + ?Sized>(&self, key: &Q, changed: impl FnOnce(&K) -> bool) {
+    /// Calls the function of the key again for one key.
+    pub(super) fn refresh<Q: ToKey<K> + ?Sized>(&self, key: &Q) {
         let hash = self.hash_of(key);
         let mut after = After::default();
         let mut shard = self.part(Self::shard_of(hash)).lock();
         let found = shard.entries.find(hash, |entry| key.is_key(&entry.key));
         let (Some(place), PolicySource::Each(_)) = (found, &shard.rule) else { return };
-        if !changed(&shard.entries.get(place).key) {
-            return;
-        }
         let rule = shard.rule.clone();
         let own = rule.own(&shard.entries.get(place).key);
         let now = shard.now(&self.clock);
-        let old = shard.renew(place, own, (&rule, &rule), now, |line, policy, bounds| {
-            after.lines.push(line.set_policy_quietly(policy, bounds));
+        let old = shard.renew(place, own, (&rule, &rule), now, |line, policy| {
+            after.lines.push(line.set_policy_quietly(policy));
         });
         after.policies.extend(old);
         after.rules.push(rule);

@@ -110,6 +110,7 @@ mod tests {
         }
         assert!(matches("/", "GET http://a.org"));
         assert!(matches("/a/{*rest}", "GET http://a.org/a"));
+        assert!(matches("PURGE-ALL /a", "PURGE-ALL http://a.org/a"));
         assert!(matches("a.org:8080/{id}.json", "GET http://a.org:8080/7.json"));
         assert!(!matches("a.org:8080/{id}.json", "GET http://a.org/7.json"));
     }

@@ -6,12 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use http::StatusCode;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::inner::Inner;
 use super::response::AnyResponse;
-use super::upgrade::is_upgrade;
 use crate::error::Error;
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
 use crate::limiter::{Acquire, Granted};
@@ -207,7 +207,8 @@ where
 }
 
 fn held<T: AnyResponse, C: Cost>(response: T, grant: AnyGrant<C>, connects: bool) -> T::Held<C> {
-    let is_upgrade = is_upgrade(response.status(), connects);
+    let status = response.status();
+    let is_upgrade = status == StatusCode::SWITCHING_PROTOCOLS || connects && status.is_success();
     response.hold(grant, is_upgrade)
 }
 

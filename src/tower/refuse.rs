@@ -12,7 +12,7 @@ pub use answer::RefuseFuture;
 use answer::{Partition, Rules};
 use http::header::HeaderName;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, response};
+use http::{HeaderMap, Request, Response, response};
 use http_body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -21,7 +21,6 @@ use super::body::ResponseBody;
 use super::client_ip::ClientIp;
 use super::future::Stage;
 use super::inner::Inner;
-use super::upgrade::{UpgradePlace, asks_for_upgrade};
 use crate::choose::Ask;
 use crate::error::Error;
 use crate::limiter::any::AnyRateLimiter;
@@ -62,7 +61,7 @@ use crate::rate_limiter::RateLimiter;
 /// - A refused response has an empty body, and the [`tollgate::Error`](crate::Error) in its extensions:
 ///   `map_response` around the layer can write a body. [`respond`](Self::respond) changes status and headers.
 /// - An [`InFlight`] place is held until the response body is read or dropped, or the client goes
-///   away. An upgraded connection keeps it by an [`UpgradePlace`].
+///   away. A response to an upgrade has no body: the handler acquires a permit for the connection itself.
 ///
 /// The errors of the service are the inner service's: this layer adds none. The inner service must be `Clone` and
 /// its body `Default`; axum's, tonic's and http-body-util's are.
@@ -300,14 +299,9 @@ where
     }
 
     fn call(&mut self, request: Request<T>) -> Self::Future {
-        let (mut parts, body) = request.into_parts();
+        let (parts, body) = request.into_parts();
         let (limiter, cost) = self.rules.ask.of(&parts);
         let asked = self.rules.asked(&parts);
-        let connects = parts.method == Method::CONNECT;
-        let place = asks_for_upgrade(&parts).then(UpgradePlace::default);
-        if let Some(place) = &place {
-            parts.extensions.insert(place.clone());
-        }
         RefuseFuture {
             stage: Stage::waiting(
                 acquire_within(&limiter, cost, Some(self.rules.max_wait)),
@@ -315,8 +309,6 @@ where
                 Request::from_parts(parts, body),
             ),
             outcome: None,
-            place,
-            connects,
             cost,
             asked,
             limits: None,

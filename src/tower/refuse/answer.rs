@@ -22,7 +22,6 @@ use crate::tower::body::ResponseBody;
 use crate::tower::fields::{add_limits, set_retry_after};
 use crate::tower::future::Stage;
 use crate::tower::grpc;
-use crate::tower::upgrade::{UpgradePlace, is_upgrade};
 
 pub(super) type Partition = Arc<dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync>;
 pub(super) type Respond = Arc<dyn Fn(&Error, &mut response::Parts) + Send + Sync>;
@@ -132,8 +131,6 @@ pin_project! {
         #[pin]
         pub(super) stage: Stage<S, R, u32>,
         pub(super) outcome: Option<Outcome<S::Response>>,
-        pub(super) place: Option<UpgradePlace>,
-        pub(super) connects: bool,
         pub(super) cost: u32,
         pub(super) asked: Asked,
         pub(super) limits: Option<LimitsFuture>,
@@ -184,14 +181,7 @@ where
                 if let Some(limits) = &limits {
                     add_limits(response.headers_mut(), name, asked.partition.as_deref(), limits);
                 }
-                let is_upgrade = is_upgrade(response.status(), *this.connects);
-                match this.place.take().filter(|_| is_upgrade) {
-                    Some(place) => {
-                        place.hold(grant);
-                        response.map(ResponseBody::without_grant)
-                    }
-                    None => response.map(|body| ResponseBody::with_grant(body, grant, is_upgrade)),
-                }
+                response.map(|body| ResponseBody::with_grant(body, grant, false))
             }
             Some(Outcome::Refused(error)) => {
                 let refusal = this.rules.refusal(error, this.limiter, limits.as_deref(), asked);

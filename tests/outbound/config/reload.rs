@@ -3,9 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use tollgate::{
-    AllOf, AtKey, Error, Limiter as _, Limits, ManualClock, Name, Per, RateLimiters, Reservation,
-};
+use tollgate::{AllOf, Error, Limiter as _, Limits, ManualClock, Per, RateLimiters, Reservation};
 
 fn limits(file: &str) -> Limits {
     toml::from_str(file).unwrap_or_else(|error| panic!("{error}"))
@@ -140,27 +138,23 @@ fn a_name_without_a_limit_is_granted_nothing() {
 }
 
 #[test]
-fn each_name_has_its_own_bounds_and_a_reload_changes_them() {
-    let bounded = "default = { limits = '1/s', max_waiters = 1 }
-        [limits]
-        two = { limits = ['1/s', '9 in flight'], max_waiters = 2 }
-        permits = { policy = 'smooth-bursty', rate = '1/s', max_queued_permits = 7 }
-        free = '1/s'";
-    let (limiters, _) = limiters(bounded);
+fn the_bounds_of_the_builder_hold_for_each_name_also_after_a_reload() {
+    let file = "default = '1/s'\nlimits.own = '1/s, 9 in flight'";
+    let limiters = RateLimiters::with_options(limits(file), |builder| {
+        builder.clock(ManualClock::new()).max_waiters(2).max_queued_permits(5)
+    });
     let keyed = limiters.keyed();
     let waiters = |name: &str, n: u32| {
         let places: Vec<_> = (0..20).map_while(|_| keyed.reserve(name, n).ok()).collect();
         places.len() - 1 // the first does not wait
     };
-    let all = || [waiters("any", 1), waiters("two", 1), waiters("permits", 3), waiters("free", 1)];
-    assert_eq!(all(), [1, 2, 2, 19]);
+    let all = || [waiters("any", 1), waiters("own", 1), waiters("permits", 3)];
+    assert_eq!(all(), [2, 2, 1]);
     // With callers at each name, whose places are the same lines afterwards.
-    let kept: Vec<_> = ["any", "two", "permits", "free"].map(|name| keyed.reserve(name, 1)).into();
-    limiters.reload(limits("default = '1/s'\nlimits.free = { limits = '1/s', max_waiters = 3 }"));
+    let kept: Vec<_> = ["any", "own", "permits"].map(|name| keyed.reserve(name, 1)).into();
+    limiters.reload(limits("default = '2/s'"));
     drop(kept);
-    assert_eq!(all(), [19, 19, 19, 3]);
-    limiters.reload(limits(bounded));
-    assert_eq!(all(), [1, 2, 2, 19]);
+    assert_eq!(all(), [2, 2, 1]);
 }
 
 #[test]
@@ -236,98 +230,15 @@ fn an_unlimited_name_waits_for_nothing_but_a_pause() {
 }
 
 #[test]
-fn a_change_of_tier_keeps_what_was_taken_and_who_waits() {
-    let file = "tiers.free = '1/min burst 5'\ntiers.pro = '1/s burst 20'";
-    let (limiters, clock) = limiters(file);
-    let keyed = limiters.keyed();
-    let tier = |tier: &str| limiters.at_tier("customer", tier).expect("a tier");
-    let available = |tier: &AtKey<Name, AllOf>| tier.limiter().available("customer");
-    let free = tier("free");
-    free.blocking_try_acquire(4).expect("a burst");
-    assert_eq!((available(&free), keyed.quota("customer").limit), (1, 5));
-    let waiting = keyed.reserve("customer", 3).expect("a place");
-    assert_eq!(delay(&waiting), 120_000);
-    // Those who wait feel the change, and a handle from before is the same limiter.
-    let pro = tier("pro");
-    assert_eq!((delay(&waiting), keyed.quota("customer").limit), (2_000, 20));
-    clock.advance(Duration::from_secs(3));
-    assert_eq!((available(&pro), available(&free), keyed.queue_len("customer")), (1, 1, 0));
-    // Nothing is granted twice by changes to and fro.
-    for _ in 0..3 {
-        assert_eq!(available(&tier("free")), 1);
-        assert_eq!(available(&tier("pro")), 1);
-    }
-    // Another customer is another limiter.
-    limiters.at_tier("other", "free").expect("a tier").blocking_try_acquire(5).expect("a burst");
-    assert_eq!((keyed.available("other"), available(&pro)), (0, 1));
-    assert!(limiters.at_tier("customer", "gold").is_none());
-    assert_eq!(keyed.quota("customer").limit, 20);
-}
-
-#[test]
-fn a_reload_changes_tiers_for_all_their_names() {
-    let (limiters, _) = limiters("tiers.free = '1/s burst 5'\ntiers.pro = '1/s burst 9'");
-    let names = ["a", "b", "c"];
-    let keyed = limiters.keyed();
-    let all = |tiers: [&str; 3]| {
-        for (name, tier) in names.into_iter().zip(tiers) {
-            limiters.at_tier(name, tier).expect("a tier").blocking_try_acquire(1).expect("a burst");
-        }
-        names.map(|name| (keyed.quota(name).limit, keyed.available(name)))
-    };
-    assert_eq!(all(["free", "pro", "free"]), [(5, 4), (9, 8), (5, 4)]);
-    let waiting = keyed.reserve("c", 5).expect("a place");
-    limiters.reload(limits(
-        "tiers.free = '2/s burst 7'\ntiers.pro = '1/s burst 3'\nlimits.c = '10/s burst 8'",
-    ));
-    // A listed name has its own limit, at each tier.
-    assert_eq!(names.map(|name| keyed.quota(name).limit), [7, 3, 8]);
-    assert_eq!((keyed.available("a"), keyed.available("b"), delay(&waiting)), (4, 3, 100));
-    drop(limiters.at_tier("c", "pro"));
-    assert_eq!(keyed.quota("c").limit, 8);
-    // A tier that has gone: those who wait keep it; a default takes its place.
-    limiters.reload(limits("tiers.free = '2/s burst 7'"));
-    assert!(limiters.at_tier("b", "pro").is_none());
-    assert_eq!(names.map(|name| keyed.quota(name).limit), [7, 3, 8]);
-    limiters.reload(limits("default = '1/s burst 2'\ntiers.free = '2/s burst 7'"));
-    assert_eq!(names.map(|name| keyed.quota(name).limit), [7, 2, 2]);
-}
-
-#[test]
-fn a_tier_of_idle_names_takes_no_memory_and_bounds_their_queues() {
-    let (limiters, clock) = limiters(
-        "default = '1/s burst 2'\ntiers.free = { limits = '1/s burst 3', max_waiters = 1 }",
-    );
-    let free = |name: &str| limiters.at_tier(name, "free").expect("a tier");
-    for name in 0..1000 {
-        free(&name.to_string()).blocking_try_acquire(1).expect("a burst");
-    }
-    let kept = free("0");
-    clock.advance(Duration::from_secs(60));
-    limiters.keyed().remove_idle();
-    assert_eq!(limiters.keyed().len(), 0);
-    // A handle has its tier with it.
-    kept.blocking_try_acquire(3).expect("a burst");
-    let place = kept.blocking_reserve(1).expect("a place");
-    assert!(matches!(kept.blocking_reserve(1), Err(Error::QueueFull { .. })));
-    drop(place);
-    // Without a tier it is a name as any other.
-    assert_eq!((limiters.keyed().quota("1").limit, limiters.keyed().quota("0").limit), (2, 3));
-}
-
-#[test]
 fn headroom_in_a_file_is_for_all_its_limits() {
-    let file =
-        "default = '100/min burst 20'\nlimits.api = ['60/min sliding window', '10 in flight']";
+    let file = "default = '100/min burst 20'\nlimits.api = '60/min sliding window, 10 in flight'";
     let less = limits(&format!("headroom = 0.05\n{file}"));
-    let text = |name: &str| less.get(name).expect("a limit").policy().to_string();
+    let text = |name: &str| less.get(name).expect("a limit").to_string();
     assert_eq!(
         [text("any"), text("api")],
         ["95/min burst 19", "60/63158ms sliding window, 10 in flight"]
     );
     assert_eq!(limits(&format!("headroom = 0\n{file}")), limits(file));
-    let tiers = limits("headroom = 0.05\ntiers.pro = '100/min burst 20'");
-    assert_eq!(tiers.get_tier("pro").expect("a tier").policy().to_string(), "95/min burst 19");
 }
 
 #[test]
@@ -359,7 +270,7 @@ fn reloads_of_several_threads_end_with_one_file_for_all_names() {
         }
     });
     let limits = limiters.limits();
-    let limit = limits.get("0").expect("the default").policy();
+    let limit = limits.get("0").expect("the default");
     for name in &names {
         let size = limiters.keyed().quota(name).limit;
         assert_eq!(*limit.to_string(), format!("1/s burst {size}"), "{name}");

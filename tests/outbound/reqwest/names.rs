@@ -66,10 +66,9 @@ async fn a_copy_of_the_limits_is_another_limit_and_a_changed_one_too() {
     soon.await.expect("the first of another client").expect("the first");
 
     type Change = fn(Limits) -> Result<Limits, Box<dyn std::error::Error>>;
-    let changes: [Change; 4] = [
+    let changes: [Change; 3] = [
         |limits| Ok(limits.others("2/h")?),
         |limits| Ok(limits.named("a.org", "2/h")?),
-        |limits| Ok(limits.tier("pro", "2/h")?),
         |limits| Ok(limits.headroom(0.5)?),
     ];
     for change in changes {

@@ -8,7 +8,7 @@ use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Empty};
 use tokio::sync::mpsc;
-use tollgate::tower::{RateLimitLayer, RefuseLayer, ResponseBody, UpgradePlace};
+use tollgate::tower::{RateLimitLayer, RefuseLayer, ResponseBody};
 use tollgate::{InFlight, RateLimiter};
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
@@ -239,23 +239,5 @@ async fn until_an_upgraded_connection_ends() {
     for (method, status) in [("GET", 200), ("CONNECT", 502)] {
         let _body = answered(&limiter, method, status).await;
         assert_eq!(limiter.available(), 1, "{method} {status}: it has ended");
-    }
-}
-
-#[tokio::test]
-async fn only_a_request_that_may_become_a_connection_has_a_place_for_it() {
-    let inner = service_fn(async |request: Request<()>| {
-        let has_place = request.extensions().get::<UpgradePlace>().is_some();
-        Ok::<_, BoxError>(Response::new(has_place.to_string()))
-    });
-    let service = RefuseLayer::new(RateLimiter::new(InFlight::new(1))).layer(inner);
-    let get = Request::get("/");
-    let upgrade = Request::get("/").header("upgrade", "websocket");
-    let connect = Request::builder().method("CONNECT");
-    for (request, has_place) in [(get, "false"), (upgrade, "true"), (connect, "true")] {
-        let request = request.body(()).expect("a request");
-        let response = service.clone().oneshot(request).await.expect("an answer");
-        let body = response.into_body().collect().await.expect("a body").to_bytes();
-        assert_eq!(body, has_place);
     }
 }

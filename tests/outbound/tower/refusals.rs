@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Extension, Request};
+use axum::extract::Request;
 use axum::routing::get;
 use reqwest::{Response, StatusCode};
 use sfv::{BareItem, List, ListEntry, Parser};
-use tollgate::tower::{RefuseLayer, UpgradePlace};
+use tollgate::tower::RefuseLayer;
 use tollgate::{
     Error, FixedWindow, InFlight, KeyedRateLimiter, Limiter, LockOut, ManualClock, Rate,
     RateLimiter, Same, TokenBucket,
@@ -255,49 +255,6 @@ async fn a_client_that_goes_away_gives_its_place_back() {
         .await
         .expect("in time")
         .expect("a place");
-}
-
-/// The connection is served by a task after the response to the upgrade.
-#[tokio::test]
-async fn an_upgraded_connection_keeps_its_place_until_it_ends() {
-    let limiter = RateLimiter::new(InFlight::new(1));
-    let (serve_one, mut serves) = tokio::sync::mpsc::unbounded_channel();
-    let upgrade = get(async move |Extension(place): Extension<UpgradePlace>| {
-        let (end, ends) = tokio::sync::oneshot::channel::<()>();
-        tokio::spawn(async move {
-            let _ = ends.await;
-            drop(place);
-        });
-        serve_one.send(end).expect("the test goes on");
-        let headers = [("connection", "upgrade"), ("upgrade", "echo")];
-        (StatusCode::SWITCHING_PROTOCOLS, headers)
-    });
-    let app = Router::new()
-        .route("/upgrade", upgrade)
-        .route("/plain", get(async || "hello"))
-        .layer(RefuseLayer::new(limiter.clone()));
-    let url = serve(app).await;
-    let ask_for = async |path: &str| {
-        let request = reqwest::Client::new().get(format!("{url}/{path}"));
-        let request = request.header("connection", "upgrade").header("upgrade", "echo");
-        request.send().await.expect("an answer")
-    };
-    for _ in 0..2 {
-        let answer = ask_for("upgrade").await;
-        assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
-        let end = serves.recv().await.expect("the handler was called");
-        // The server has forgotten the response by the time of the next one.
-        assert_eq!(ask_for("plain").await.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!(limiter.available(), 0);
-        end.send(()).expect("it is served");
-        let place = tokio::time::timeout(Duration::from_secs(10), limiter.acquire(1)).await;
-        drop(place.expect("in time").expect("a place"));
-        // Without an upgrade the body holds it.
-        let plain = ask_for("plain").await;
-        assert_eq!(plain.text().await.expect("a body"), "hello");
-        let place = tokio::time::timeout(Duration::from_secs(10), limiter.acquire(1)).await;
-        drop(place.expect("in time").expect("a place"));
-    }
 }
 
 #[tokio::test]

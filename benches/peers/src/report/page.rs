@@ -139,11 +139,7 @@ them, each as its own documentation does.
 
 /// What the crate's own benches print, as they print it.
 const OWN: [(&str, &str, &str); 6] = [
-    (
-        "decide",
-        "Decisions of each policy",
-        "`cargo bench --bench decide`: against the same floor.",
-    ),
+    ("decide", "Decisions of each policy", "`cargo bench --bench decide`: against the same floor."),
     (
         "crowd",
         "Many queues, memory, leaving",
