@@ -10,7 +10,6 @@ mod chance;
 #[allow(dead_code)]
 #[path = "../redis_scripts/random.rs"]
 mod random;
-// The checker of all orders, in `tests/world`, uses more of it.
 #[allow(dead_code)]
 mod requests;
 mod run;

@@ -2,15 +2,12 @@
 //!
 //! Unit tests of `src/redis`, which includes them: they run private functions, without a limiter.
 
-mod agreement;
 mod batches;
 mod changes;
 mod held;
 mod idle;
 mod keys;
-mod logs;
 mod lows;
-mod places;
 mod random;
 mod refunds;
 mod server;
