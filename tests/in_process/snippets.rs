@@ -39,11 +39,17 @@ fn all_code_in_the_documentation_is_tested() {
     }
 }
 
+/// The label and the target of a link definition.
+fn definition(line: &str) -> Option<(&str, &str)> {
+    let (label, rest) = line.strip_prefix('[')?.split_once(']')?;
+    let target = rest.strip_prefix(": ")?;
+    (!target.contains(' ')).then_some((label, target))
+}
+
 /// Inline links and link definitions of a page, without those that leave the repository.
 fn relative_links(text: &str) -> impl Iterator<Item = &str> {
     let inline = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
-    let definitions =
-        text.lines().filter_map(|line| Some(line.strip_prefix('[')?.split_once("]: ")?.1));
+    let definitions = text.lines().filter_map(|line| Some(definition(line)?.1));
     inline.chain(definitions).filter(|link| !link.contains(':'))
 }
 
@@ -98,13 +104,10 @@ fn pages_of_the_guide_link_to_modules() {
     });
     for (page, text) in read(&pages) {
         let text = text.replace("](#", "](:");
-        let inline = text
-            .split("](")
-            .skip(1)
-            .find(|link| !link.split(')').next().unwrap_or_default().contains(':'));
-        assert!(inline.is_none(), "{}: write {inline:?} as a link definition", page.display());
-        let labels =
-            text.lines().filter_map(|line| Some(line.strip_prefix('[')?.split_once("]: ")?.0));
+        let mut inline = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+        let inline = inline.find(|link| !link.contains(':'));
+        assert_eq!(inline, None, "{}: write it as a link definition", page.display());
+        let labels = text.lines().filter_map(|line| Some(definition(line)?.0));
         for label in labels.filter(|label| !label.starts_with('^')) {
             let line = format!("[{label}]: ");
             let is_defined = [defined, pictures]

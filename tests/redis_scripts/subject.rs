@@ -338,23 +338,6 @@ impl<P: Scripted> Subject<P> {
     }
 }
 
-/// Of a key that is needed for this long from now on: a second before which it does not expire, and when it does.
-pub(super) fn life(now: u64, needed: u64, before: (u64, u64)) -> (u64, u64) {
-    if now + needed + 1_000_000 <= before.0 * 1_000_000 {
-        return before;
-    }
-    // Twice as long, so that it is not set each time.
-    let dies = now + ((2 * needed).div_ceil(1_000) + 2_000) * 1_000;
-    (dies / 1_000_000, dies)
-}
-
-/// A whole number in a key, of up to eight bytes.
-pub(super) fn whole(bytes: &[u8]) -> u64 {
-    let mut number = [0; 8];
-    number[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(number)
-}
-
 /// A run of calls, without the costs of the others.
 fn run<P: Scripted>(call: Call<P::Cost>, count: u32, flags: u8) -> Vec<u8> {
     let mut run = numbers::<P>(call.cost);
