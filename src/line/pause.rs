@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::charge::{Charge, Taking};
 use super::inner::Inner;
 use super::waiting::Resumed;
-use crate::error::ExceedsCapacity;
 use crate::policy::{Cost, Policy, wholly};
 use crate::units::Nanos;
 
@@ -82,7 +81,7 @@ impl<P: Policy> Inner<P> {
         &mut self,
         now: Nanos,
         cost: P::Cost,
-    ) -> Result<Taking<P>, ExceedsCapacity> {
+    ) -> Result<Taking<P>, crate::error::ExceedsCapacity> {
         if !cost.is_zero() {
             self.policy.check_debt(&self.state, now, cost)?;
             self.stats.granted += 1;
