@@ -7,8 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use super::round::SPAN;
-use super::shard::SHARDS;
-use super::table::Table;
 use super::{FastHash, KeyedRateLimiter};
 use crate::clock::ManualClock;
 use crate::error::Error;
@@ -29,10 +27,6 @@ fn limiter<P: Policy>(policy: P) -> (ManualClock, KeyedRateLimiter<u64, P>) {
 
 fn bursty() -> (ManualClock, KeyedRateLimiter<u64, SmoothBursty>) {
     limiter(SmoothBursty::new(Rate::per_second(1.0)))
-}
-
-fn shard_of(hash: u64) -> usize {
-    Table::<u64, SmoothBursty, FastHash>::shard_of(hash)
 }
 
 fn shares<P: Policy>(limiter: &KeyedRateLimiter<u64, P>) -> usize {
@@ -209,66 +203,12 @@ fn idle_keys_of_a_small_table_go_by_calls_or_at_once() {
     }
 }
 
-/// A million keys pay for each record.
-#[test]
-fn a_key_has_a_record_only_while_it_waits_or_a_grant_can_be_settled() {
-    let (clock, limiter) = bursty();
-    let has_record = || {
-        let hash = limiter.table.hash_of(&1_u64);
-        let shard = limiter.table.part(shard_of(hash)).lock();
-        let place = shard.entries.find(hash, |entry| entry.key == 1).expect("stored");
-        shard.entries.get(place).word.read().is_err()
-    };
-    drop(limiter.try_acquire(&1, 1).expect("stored"));
-    assert!(!has_record());
-    clock.advance(LATER);
-    let kept = limiter.try_acquire(&1, 1).expect("its ticket has come");
-    assert!(has_record());
-    drop(kept);
-    assert!(!has_record());
-    let waiting = limiter.reserve(&1, 1).expect("a place");
-    assert!(has_record());
-    drop(waiting);
-    clock.advance(LATER);
-    drop(limiter.try_acquire(&1, 1).expect("its ticket has come"));
-    limiter.remove_idle();
-    assert!(!has_record());
-}
-
 #[test]
 fn different_keys_have_different_hashes() {
     let hash = FastHash::new();
     let hashes: std::collections::HashSet<_> =
         (0..100).map(|key| hash.hash_one(format!("key {key}"))).collect();
     assert_eq!(hashes.len(), 100);
-}
-
-/// If all shards had as many keys, their tables would grow at once.
-#[test]
-#[cfg_attr(miri, ignore = "takes minutes")]
-fn some_shards_have_twice_the_keys_of_others_and_the_rest_lie_between() {
-    let hash = FastHash::new();
-    let mut keys = vec![0_u32; SHARDS];
-    for key in 0..200_000_u64 {
-        keys[shard_of(hash.hash_one(key))] += 1;
-    }
-    keys.sort_unstable();
-    let mean = |keys: &[u32]| keys.iter().sum::<u32>() / 16;
-    let [few, half, many] = [0, 120, 240].map(|at| mean(&keys[at..at + 16]));
-    assert!((550..600).contains(&few), "{few}");
-    assert!((705..770).contains(&half), "{half}");
-    assert!((1_090..1_190).contains(&many), "{many}");
-}
-
-/// A million keys pay for each byte of it.
-#[test]
-fn the_record_of_a_window_or_a_log_is_a_handful_of_words() {
-    use super::entry::Record;
-    use crate::policy::fixed_window::FixedWindow;
-    use crate::policy::sliding_window_log::SlidingWindowLog;
-
-    let bytes = [size_of::<Record<FixedWindow>>(), size_of::<Record<SlidingWindowLog>>()];
-    assert_eq!(bytes, [40, 56]);
 }
 
 /// What refunds need is on the heap, and a table of a million keys pays for it only where they can come.

@@ -41,16 +41,6 @@ fn waiting_after<P: Policy<Cost = u32>>(line: &Line<P>, time: Duration) -> usize
     line.look(|inner, _| inner.queue_len())
 }
 
-#[test]
-fn the_entry_of_a_caller_that_has_taken_its_outcome_is_used_again() {
-    let line = line(SmoothBursty::new(Rate::per_second(5.0)));
-    assert!(ask(&line, Nanos::ZERO, 1, None).is_ok());
-    let first = join(&line, None);
-    assert_eq!(waiting_after(&line, SECOND / 5), 0);
-    assert!(matches!(line.take_outcome(first), Some(Ok(_))));
-    assert_eq!(join(&line, None), first);
-}
-
 /// Three hundred callers wait at five a second, and the process is stopped for a minute: the store may
 /// go at once, and no more.
 #[test]
@@ -171,59 +161,6 @@ fn an_observer_leaves_the_word_as_it_is() {
         assert!(word.position().is_some(), "it is not locked");
     }
     assert_eq!(line.stats().granted, 4);
-}
-
-/// Who looks has the mutex, and the others go on by the word; who changes something has both.
-#[test]
-fn the_word_decides_while_the_line_is_read_and_not_while_it_is_changed() {
-    let line = line(SmoothBursty::new(Rate::per_second(5.0)));
-    let now = at(60 * SECOND);
-    open_slot(&line, now);
-    for calls in 1..=3 {
-        let (told, left) = line.look(|inner, time| {
-            let told = by_the_word(&line, now);
-            (told, inner.available(time))
-        });
-        // Under the mutex is what was there before.
-        assert_eq!((told, left), (Some(Ok(())), 6 - calls));
-    }
-    let refused = line.look(|_, _| by_the_word(&line, Nanos::ZERO));
-    assert!(matches!(refused, Some(Err(Error::Denied { .. }))));
-    assert!(line.with_lock(|_, _| by_the_word(&line, now)).is_none());
-    // It goes on afterwards.
-    assert_eq!(by_the_word(&line, now), Some(Ok(())));
-    assert_eq!(line.look(|inner, time| inner.available(time)), 1);
-    let stats = line.stats();
-    assert_eq!((stats.granted, stats.refused), (4, 1));
-}
-
-/// While the mutex decides, it goes on doing so: observers do not unlock the word.
-#[test]
-fn an_observer_of_a_pause_or_a_queue_leaves_the_word_locked() {
-    let line = line(SmoothBursty::new(Rate::per_second(5.0)));
-    let now = Nanos::ZERO;
-    stand_at(now);
-    line.with_lock(|inner, now| inner.pause(now, SECOND));
-    let before = word(&line);
-    line.look(|inner, now| (inner.queue_len(), inner.available(now), inner.quota(now)));
-    line.stats();
-    line.policy();
-    assert_eq!(word(&line), before);
-    assert_eq!(by_the_word(&line, now), None);
-    let key = join(&line, None);
-    line.stats();
-    assert_eq!(line.look(|inner, _| inner.queue_len()), 1);
-    assert_eq!(by_the_word(&line, now), None);
-    line.with_lock(|inner, now| inner.leave(key, now));
-    // After the pause the next call that takes the mutex unlocks the word.
-    let later = at(2 * SECOND);
-    stand_at(later);
-    line.stats();
-    assert_eq!(by_the_word(&line, later), None);
-    assert!(ask(&line, later, 1, None).is_ok());
-    let last = at(3 * SECOND);
-    open_slot(&line, last);
-    assert_eq!(by_the_word(&line, last), Some(Ok(())));
 }
 
 /// The word does not record how full the store was, so it decides for a 64th of the time only in which the

@@ -77,25 +77,6 @@ fn what_is_before_a_turn_is_what_is_granted_before_it() {
     assert!(turns.lanes.iter().all(|(_, lane)| lane.len == 0));
 }
 
-#[test]
-#[cfg_attr(miri, ignore = "takes minutes")]
-fn no_more_tenants_are_visited_than_show_that_it_is_late() {
-    let mut turns = Turns::default();
-    (0..10_000).for_each(|waiter| join(&mut turns, waiter, waiter as u64, 1));
-    let turn = turns.turn(tenant(5), 1);
-    assert_eq!(turns.permits_before(turn, &|_| true), 128);
-    // Twice as many, which are kept.
-    let enough = |permits| permits > 1_000;
-    assert_eq!(turns.permits_before(turn, &enough), 2_048);
-    assert_eq!(turns.permits_before(turn, &|permits| permits > 2_000), 2_048);
-    (0..1_000).for_each(|_| _ = grant(&mut turns));
-    assert_eq!(turns.permits_before(turn, &enough), 1_048);
-    (0..100).for_each(|_| _ = grant(&mut turns));
-    assert_eq!(turns.permits_before(turn, &enough), 2_048);
-    // All but those that come later in the round, and its own.
-    assert_eq!(turns.permits_before(turn, &|_| false), 8_900);
-}
-
 /// What a queue of tenants does next.
 #[derive(Clone, Copy, Debug)]
 enum Step {
