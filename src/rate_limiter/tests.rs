@@ -7,7 +7,6 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use super::grant_owner::Keys;
 use super::{Acquire, Grant, RateLimiter};
 use crate::clock::ManualClock;
 use crate::error::Error;
