@@ -1,7 +1,7 @@
 //! Limits as text and in files.
 //!
-//! A limit is written as a text (`100/min burst 20`) or, with the feature `serde`, as a table. Both become
-//! [`Parameters`](crate::policy::parameters::Parameters) with their checks for what a constructor would panic at.
+//! A limit is written as a text, `100/min burst 20`. It becomes [`Parameters`](crate::policy::parameters::Parameters), which are
+//! checked for what a constructor would panic at. With the feature `serde` a file has these texts by name.
 
 mod display;
 pub(crate) mod error;
@@ -14,6 +14,4 @@ pub(crate) mod names;
 pub(crate) mod pattern;
 #[cfg(feature = "serde")]
 mod serde;
-#[cfg(feature = "serde")]
-mod table;
 mod text;

@@ -153,7 +153,7 @@ pub use cached::{CachedGrant, CachedRateLimiter};
 pub use clock::{Clock, ManualClock};
 pub use config::error::InvalidLimit;
 pub use config::limiters::RateLimiters;
-pub use config::limits::{Limit, Limits};
+pub use config::limits::Limits;
 pub use config::names::Per;
 pub use error::{Error, ExceedsCapacity, QueueLimit};
 pub use jitter::Jitter;

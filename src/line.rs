@@ -183,15 +183,9 @@ impl<P: Policy> Line<P> {
         self.inner.lock().policy.clone()
     }
 
-    /// As `RateLimiter::set_policy`, for a caller that holds a lock. Also sets other bounds of the queue.
-    pub(crate) fn set_policy_quietly(&self, policy: P, bounds: Option<Bounds>) -> AfterUnlock {
-        let set = |inner: &mut Inner<P>, now| {
-            if let Some(bounds) = bounds {
-                inner.set_bounds(bounds);
-            }
-            inner.set_policy(now, policy);
-        };
-        self.with_lock_deferred(set).1
+    /// As `RateLimiter::set_policy`, for a caller that holds a lock.
+    pub(crate) fn set_policy_quietly(&self, policy: P) -> AfterUnlock {
+        self.with_lock_deferred(|inner, now| inner.set_policy(now, policy)).1
     }
 
     /// As [`set_policy_quietly`](Self::set_policy_quietly), with the policy in force at another rate.

@@ -11,7 +11,7 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            #[cfg(any(test, feature = "serde"))]
+            #[cfg(test)]
             pub(crate) const ALL: &[Self] = &[$(Self::$kind),+];
             pub(crate) const NAMES: &[&str] = &[$($name),+];
         }
@@ -113,8 +113,7 @@ impl Part {
         self.0 & Self::SERVER == Self::SERVER
     }
 
-    /// The name of the rule, as in a [file](crate::Limits#in-a-file), or `"server"` if a
-    /// `Feedback` held the call back for its server. `None` if it is composed itself, or a rule
+    /// The name of the rule, such as `"token-bucket"`, or `"server"` if a `Feedback` held the call back for its server. `None` if it is composed itself, or a rule
     /// of your own.
     #[must_use]
     pub fn rule(self) -> Option<&'static str> {

@@ -472,7 +472,7 @@ impl<P: Policy> RateLimiter<P> {
     /// assert_eq!(limiter.available(), 50);
     /// ```
     pub fn set_policy(&self, policy: P) {
-        self.line.set_policy_quietly(policy, None).run();
+        self.line.set_policy_quietly(policy).run();
         self.line.observer.get().report(&Event::PolicyChanged { rate: None });
     }
 
@@ -721,7 +721,7 @@ impl<P: Policy> RateLimiter<P> {
     /// As [`set_policy`](Self::set_policy), for a caller that holds a lock.
     #[cfg(feature = "feedback")]
     pub(crate) fn set_policy_quietly(&self, policy: P) -> AfterUnlock {
-        self.line.set_policy_quietly(policy, None)
+        self.line.set_policy_quietly(policy)
     }
 
     /// The line of a key, as a limiter.

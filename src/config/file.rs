@@ -1,14 +1,15 @@
 //! `Limits` as a file.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_core::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
-use super::limits::{ByName, Limit, Limits};
+use super::limits::{ByName, Limits};
 use super::names;
 use super::names::Per;
-use super::table::{Field, Names, from_text, named};
+use super::serde::from_text;
 use crate::policy::headroom::Headroom;
 
 impl Serialize for Per {
@@ -20,28 +21,9 @@ impl Serialize for Per {
 impl<'de> Deserialize<'de> for Per {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         from_text(deserializer, "one of name, host, route, api-key, all", |name| {
-            named(&Self::ALL, Self::NAMES, name)
+            let per = Self::ALL.into_iter().find(|per| per.name() == name);
+            per.ok_or_else(|| -> de::value::Error { de::Error::unknown_variant(name, Self::NAMES) })
         })
-    }
-}
-
-/// As text, or as a table if it has bounds.
-impl Serialize for Limit {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let bounds = usize::from(self.max_waiters.is_some())
-            + usize::from(self.max_queued_permits.is_some());
-        if bounds == 0 {
-            return self.policy.serialize(serializer);
-        }
-        let mut map = serializer.serialize_map(Some(1 + bounds))?;
-        map.serialize_entry("limits", &self.policy)?;
-        if let Some(waiters) = &self.max_waiters {
-            map.serialize_entry("max_waiters", waiters)?;
-        }
-        if let Some(permits) = &self.max_queued_permits {
-            map.serialize_entry("max_queued_permits", permits)?;
-        }
-        map.end()
     }
 }
 
@@ -55,22 +37,38 @@ impl Serialize for Limits {
             map.serialize_entry("default", limit)?;
         }
         if !self.named.is_empty() {
-            map.serialize_entry("limits", &Written(&self.named))?;
+            let named = self.named.iter().map(|(name, limit)| (&**name, limit));
+            map.serialize_entry("limits", &named.collect::<BTreeMap<_, _>>())?;
         }
         map.end()
     }
 }
 
-/// Names with their limits, as written.
-struct Written<'a>(&'a ByName);
+const FIELDS: &[&str] = &["per", "default", "headroom", "limits"];
 
-impl Serialize for Written<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, limit)| (&**name, limit)))
+/// The name of a field.
+struct Field(&'static str);
+
+impl<'de> Deserialize<'de> for Field {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+
+        impl Visitor<'_> for Name {
+            type Value = Field;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a field")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Field, E> {
+                let field = FIELDS.iter().find(|field| **field == name);
+                field.map(|field| Field(field)).ok_or_else(|| E::unknown_field(name, FIELDS))
+            }
+        }
+
+        deserializer.deserialize_identifier(Name)
     }
 }
-
-const NAMES: &[&str] = &["per", "default", "headroom", "limits"];
 
 /// A share as a field of a file.
 struct Share(f64);
@@ -145,7 +143,7 @@ impl<'de> Deserialize<'de> for Limits {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Limits, A::Error> {
                 let (mut per, mut default, mut share, mut named) = (None, None, None, None);
-                while let Some(Field(field)) = map.next_key_seed(Names(NAMES))? {
+                while let Some(Field(field)) = map.next_key()? {
                     match field {
                         "per" if per.is_none() => per = Some(map.next_value()?),
                         "default" if default.is_none() => default = Some(map.next_value()?),

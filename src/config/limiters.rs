@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::limits::{ByName, Limit, Limits};
+use super::limits::{ByName, Limits};
 use super::names::Per;
 use crate::clock::Clock;
 use crate::keyed::KeyedRateLimiter;
@@ -12,7 +12,6 @@ use crate::keyed::builder::KeyedRateLimiterBuilder;
 use crate::policy::any::AllOf;
 use crate::policy::in_flight::InFlight;
 use crate::sync::Mutex;
-use crate::wait_queue::Bounds;
 
 /// The limiters of [`Limits`]: one for each name.
 ///
@@ -50,7 +49,7 @@ pub struct RateLimiters {
 pub(crate) struct Book {
     pub(crate) limits: Limits,
     gone: ByName,
-    gone_default: Option<Limit>,
+    gone_default: Option<AllOf>,
 }
 
 /// The key of all names together.
@@ -58,18 +57,14 @@ const ALL: &str = "";
 
 impl Book {
     /// The limit of a key. A name that is no longer limited keeps its last limit, for its waiters.
-    fn limit(&self, key: &str) -> Option<&Limit> {
+    fn limit(&self, key: &str) -> Option<&AllOf> {
         let last = || self.gone.get(key).or(self.gone_default.as_ref());
         self.limits.get(key).or_else(last)
     }
 
     fn policy(&self, key: &str) -> AllOf {
         let nothing = || AllOf::new([InFlight::new(0).into()]);
-        self.limit(key).map_or_else(nothing, |limit| limit.policy.clone())
-    }
-
-    fn bounds(&self, key: &str) -> Bounds {
-        self.limit(key).map_or(Bounds::NONE, Limit::bounds)
+        self.limit(key).map_or_else(nothing, AllOf::clone)
     }
 
     /// Those that follow, for a table with these keys.
@@ -102,8 +97,8 @@ impl RateLimiters {
         Self::with_options(limits, |builder| builder.clock(clock))
     }
 
-    /// With any options of the [builder](KeyedRateLimiterBuilder) of their table: a clock, a name, a maximum of
-    /// keys. The limits bound their queues.
+    /// With any options of the [builder](KeyedRateLimiterBuilder) of their table: a clock, a name, a maximum of keys, bounds of
+    /// each name's queue.
     #[must_use]
     #[inline]
     pub fn with_options(
@@ -114,16 +109,16 @@ impl RateLimiters {
     ) -> Self {
         let book = Book { limits, gone: ByName::new(), gone_default: None };
         let book = Arc::new(Mutex::new(Arc::new(book)));
-        let (policies, bounds) = (Arc::clone(&book), Arc::clone(&book));
+        let policies = Arc::clone(&book);
         let builder = KeyedRateLimiter::builder_with_policies(move |key: &String| {
             let book = Arc::clone(&policies.lock());
             book.policy(key)
         });
-        let builder = options(builder).absent_is_new(true).bounds_of(move |key| {
-            let book = Arc::clone(&bounds.lock());
-            book.bounds(key)
-        });
-        Self { keyed: builder.build(), book, reload: Arc::new(Mutex::new(())) }
+        Self {
+            keyed: options(builder).absent_is_new(true).build(),
+            book,
+            reload: Arc::new(Mutex::new(())),
+        }
     }
 
     /// The limiter of a name; with [`Per::All`] the limiter of all names, unless the name is listed. `None` if

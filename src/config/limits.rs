@@ -3,18 +3,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use super::error::InvalidLimit;
 use super::lazy::Lazy;
 use super::names::{self, Per, Template};
 use super::pattern;
-use crate::policy::any::{AllOf, AnyPolicy};
+use crate::policy::any::AllOf;
 use crate::policy::headroom::{Headroom, Rest};
-use crate::rate_limiter::RateLimiter;
-use crate::rate_limiter::builder::RateLimiterBuilder;
-use crate::wait_queue::Bounds;
 
 /// The limits of a program: one for each host, route, API key or name that it lists, and one for the others.
 ///
@@ -28,8 +24,8 @@ use crate::wait_queue::Bounds;
 ///
 /// let limits = Limits::per_host("10/s")?.named("api.github.com", "5000/h, 100 in flight")?;
 /// assert_eq!((limits.per(), limits.names().count()), (Per::Host, 1));
-/// assert_eq!(limits.get("api.github.com").unwrap().policy().parts().len(), 2);
-/// assert_eq!(limits.get("example.org").unwrap().policy().to_string(), "10/s");
+/// assert_eq!(limits.get("api.github.com").unwrap().parts().len(), 2);
+/// assert_eq!(limits.get("example.org").unwrap().to_string(), "10/s");
 ///
 /// let limiters = RateLimiters::with_clock(limits, ManualClock::auto_advance());
 /// let acquire = limiters.at("example.org").unwrap();
@@ -48,44 +44,19 @@ use crate::wait_queue::Bounds;
 /// [limits]
 /// "api.github.com" = "5000/h, 100 in flight"  # evenly spaced: a call each 720 ms
 /// "*.internal.example.org" = "unlimited"     # each host under it
-/// "api.example.org" = ["10/s burst 20", "1000/day fixed window"]
-/// "llm.example.org" = { limits = "60/min", max_waiters = 100, max_queued_permits = 5000 }
-///
-/// [limits."search.example.org"]
-/// policy = "token-bucket"
-/// rate = "100/min"
-/// capacity = 20
-/// catch_up = "5ms"
-/// max_waiters = 50
+/// "api.example.org" = "10/s burst 20, 1000/day fixed window"
 /// ```
 ///
 /// A rate without a `burst` or a window is evenly spaced: `10/min` is a call each 6 s, `10/min burst 10` lets ten go at once.
 ///
-/// A limit is a text, as [`AnyPolicy`] reads it; several, with commas between them or as a list; or a table with
-/// all options of one policy:
+/// A limit is a text, as [`AllOf`] reads it. Each policy can also be a field of a struct of your own, by its own type or as
+/// [`AnyPolicy`](crate::AnyPolicy), [`AllOf`], a tuple or an array. It is read and written as its text.
 ///
-/// | `policy` | fields | may also have |
-/// |---|---|---|
-/// | `"smooth-bursty"` | `rate` | `max_burst`, zero without it; `catch_up` |
-/// | `"smooth-warming-up"` | `rate`, `warm_up` | `cold_factor`, `catch_up` |
-/// | `"token-bucket"` | `rate`, `capacity` | `initial`, `refill_every`, `catch_up` |
-/// | `"gcra"` | `rate`, `burst` | `catch_up` |
-/// | `"leaky-bucket"` | `rate`, `capacity` | `meter = true`, `catch_up` |
-/// | `"fixed-window"` | `limit`, `window` | `aligned = true` by the wall clock, or a time since the epoch |
-/// | `"sliding-window-log"` | `limit`, `window` | |
-/// | `"sliding-window-counter"` | `limit`, `window`, `buckets` | |
-/// | `"in-flight"` | `max` | |
-/// | `"lock-out"` | `of` (a limit), `duration` | |
-/// | `"unlimited"` | | |
-///
-/// `max_waiters` and `max_queued_permits` bound the queue of the limit, as in [`RateLimiterBuilder`]. A time is a text such as `"20ms"` or `"1h 30m"`.
-///
-/// Each policy can also be a field of a struct of your own, by its own type or as [`AnyPolicy`], [`AllOf`],
-/// a tuple or an array. What is written back is the text.
+/// The file does not bound the queues; [`RateLimiters::with_options`](crate::RateLimiters::with_options) does.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Limits {
     pub(super) per: Per,
-    pub(super) default: Option<Limit>,
+    pub(super) default: Option<AllOf>,
     pub(super) named: ByName,
     /// The names by what they mean, if they have spellings.
     pub(super) spellings: BTreeMap<Template, Arc<str>>,
@@ -94,102 +65,18 @@ pub struct Limits {
     pub(crate) middleware: Lazy,
 }
 
-pub(super) type ByName = BTreeMap<Arc<str>, Limit>;
-
-/// The limit of one name: a policy, and the bounds of its queue.
-///
-/// ```
-/// use tollgate::{Limit, ManualClock};
-///
-/// let limit: Limit = "5/s, 100 in flight".parse()?;
-/// let limiter = limit.max_waiters(1_000).builder().clock(ManualClock::new()).build();
-/// assert_eq!(limiter.max_waiters(), 1_000);
-/// assert!(limiter.try_acquire(1).is_ok());
-/// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_millis(), 200);
-/// # Ok::<(), tollgate::InvalidLimit>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Limit {
-    pub(super) policy: AllOf,
-    pub(super) max_waiters: Option<usize>,
-    pub(super) max_queued_permits: Option<u64>,
-}
-
-impl Limit {
-    /// Sets the maximum number of waiters; see [`RateLimiterBuilder::max_waiters`].
-    #[must_use]
-    pub fn max_waiters(self, waiters: usize) -> Self {
-        Self { max_waiters: Some(waiters), ..self }
-    }
-
-    /// Sets the maximum number of permits that all waiters together may ask for; see
-    /// [`RateLimiterBuilder::max_queued_permits`].
-    #[must_use]
-    pub fn max_queued_permits(self, permits: u64) -> Self {
-        Self { max_queued_permits: Some(permits), ..self }
-    }
-
-    /// The policy.
-    #[must_use]
-    pub fn policy(&self) -> &AllOf {
-        &self.policy
-    }
-
-    /// A builder of a limiter with this limit alone.
-    pub fn builder(&self) -> RateLimiterBuilder<AllOf> {
-        let Bounds { waiters, permits, .. } = self.bounds();
-        RateLimiter::builder(self.policy.clone()).max_waiters(waiters).max_queued_permits(permits)
-    }
-
-    pub(super) fn bounds(&self) -> Bounds {
-        Bounds {
-            waiters: self.max_waiters.unwrap_or(Bounds::NONE.waiters),
-            permits: self.max_queued_permits.unwrap_or(Bounds::NONE.permits),
-            ..Bounds::NONE
-        }
-    }
-}
-
-impl From<AllOf> for Limit {
-    fn from(policy: AllOf) -> Self {
-        Self { policy, max_waiters: None, max_queued_permits: None }
-    }
-}
-
-impl From<AnyPolicy> for Limit {
-    fn from(policy: AnyPolicy) -> Self {
-        AllOf::new([policy]).into()
-    }
-}
-
-/// The text of an [`AllOf`].
-impl FromStr for Limit {
-    type Err = InvalidLimit;
-
-    fn from_str(text: &str) -> Result<Self, InvalidLimit> {
-        text.parse().map(AllOf::into)
-    }
-}
-
-/// The text of an [`AllOf`].
-impl TryFrom<&str> for Limit {
-    type Error = InvalidLimit;
-
-    fn try_from(text: &str) -> Result<Self, InvalidLimit> {
-        text.parse()
-    }
-}
+pub(super) type ByName = BTreeMap<Arc<str>, AllOf>;
 
 macro_rules! per {
     ($($name:ident $per:ident $doc:literal,)+) => {$(
         #[doc = $doc]
         ///
-        /// The limit is a text, an [`AnyPolicy`], an [`AllOf`] or a [`Limit`].
+        /// The limit is a text, an [`AnyPolicy`](crate::AnyPolicy) or an [`AllOf`].
         ///
         /// # Errors
         ///
         /// [`InvalidLimit`] if it is a text and not a limit.
-        pub fn $name<L: TryInto<Limit>>(limit: L) -> Result<Self, InvalidLimit>
+        pub fn $name<L: TryInto<AllOf>>(limit: L) -> Result<Self, InvalidLimit>
         where
             InvalidLimit: From<L::Error>,
         {
@@ -246,17 +133,17 @@ impl Limits {
     /// use tollgate::Limits;
     ///
     /// let limits = Limits::per_host("10/s")?.named("api.github.com", "5000/h")?;
-    /// assert_eq!(limits.get("api.github.com").unwrap().policy().to_string(), "5000/h");
+    /// assert_eq!(limits.get("api.github.com").unwrap().to_string(), "5000/h");
     /// assert_eq!(limits.clone().named("example.org", "5/fortnight").unwrap_err().column(), 3);
     /// assert!(limits.clone().named("https://example.org/", "5/h").is_err());
     /// assert!(limits.clone().named("API.GitHub.com", "5/h").is_err());
     ///
     /// let limits = limits.named("*.github.com", "100/min")?;
-    /// assert_eq!(limits.get("api.github.com").unwrap().policy().to_string(), "5000/h");
-    /// assert_eq!(limits.get("codeload.github.com").unwrap().policy().to_string(), "100/min");
+    /// assert_eq!(limits.get("api.github.com").unwrap().to_string(), "5000/h");
+    /// assert_eq!(limits.get("codeload.github.com").unwrap().to_string(), "100/min");
     /// # Ok::<(), tollgate::InvalidLimit>(())
     /// ```
-    pub fn named<L: TryInto<Limit>>(
+    pub fn named<L: TryInto<AllOf>>(
         mut self,
         name: impl Into<String>,
         limit: L,
@@ -295,7 +182,7 @@ impl Limits {
     /// assert_eq!(limits, Limits::per_host("10/s")?);
     /// # Ok::<(), tollgate::InvalidLimit>(())
     /// ```
-    pub fn others<L: TryInto<Limit>>(mut self, limit: L) -> Result<Self, InvalidLimit>
+    pub fn others<L: TryInto<AllOf>>(mut self, limit: L) -> Result<Self, InvalidLimit>
     where
         InvalidLimit: From<L::Error>,
     {
@@ -312,16 +199,16 @@ impl Limits {
     /// The limit of a name: its own, of the most specific name with a `*` that matches, or the default. `None`:
     /// calls of this name are not limited.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Limit> {
+    pub fn get(&self, name: &str) -> Option<&AllOf> {
         self.listed(name).or(self.default.as_ref())
     }
 
     /// The limit of a name that is listed, in full or by a `*`.
-    pub(super) fn listed(&self, name: &str) -> Option<&Limit> {
+    pub(super) fn listed(&self, name: &str) -> Option<&AllOf> {
         self.named.get(name).or_else(|| self.matched(name))
     }
 
-    fn matched(&self, name: &str) -> Option<&Limit> {
+    fn matched(&self, name: &str) -> Option<&AllOf> {
         if self.patterns.is_empty() {
             return None;
         }
@@ -361,12 +248,6 @@ impl Per {
             Self::ApiKey => "api-key",
             Self::All => "all",
         }
-    }
-}
-
-impl Headroom for Limit {
-    fn keep(self, rest: Rest) -> Self {
-        Self { policy: self.policy.keep(rest), ..self }
     }
 }
 

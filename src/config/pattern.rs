@@ -46,7 +46,7 @@ mod tests {
     /// The listed name whose limit a name has.
     #[track_caller]
     fn found<'a>(limits: &Limits, names: &[&'a str], name: &str) -> &'a str {
-        let limit = limits.get(name).expect("the default").policy().to_string();
+        let limit = limits.get(name).expect("the default").to_string();
         let number: usize = limit.trim_end_matches("/s").parse().expect("a number");
         names.get(number - 1).unwrap_or(&"default")
     }

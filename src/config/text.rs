@@ -358,6 +358,15 @@ impl FromStr for AllOf {
     }
 }
 
+/// The text of limits; see [`FromStr`](#impl-FromStr-for-AllOf).
+impl TryFrom<&str> for AllOf {
+    type Error = InvalidLimit;
+
+    fn try_from(text: &str) -> Result<Self, InvalidLimit> {
+        text.parse()
+    }
+}
+
 fn all(cursor: &mut Cursor<'_>) -> Result<AllOf, Fault> {
     let mut parts = Vec::new();
     loop {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::KeyedRateLimiter;
 use super::hash::FastHash;
-use super::policy_source::{BoundsOf, PolicySource};
+use super::policy_source::PolicySource;
 use super::shard::Settings;
 use super::table::{MAX_KEYS, Options, Table};
 use crate::clock::Clock;
@@ -34,7 +34,6 @@ use crate::wait_queue::Bounds;
 #[must_use = "call `build` to get the limiter"]
 pub struct KeyedRateLimiterBuilder<K, P, S = FastHash> {
     rule: PolicySource<K, P>,
-    bounds_of: Option<BoundsOf<K>>,
     clock: Option<Clock>,
     hasher: S,
     options: Options,
@@ -68,7 +67,6 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
         let settings = Settings { bounds: Bounds::NONE, absent_is_new: false };
         Self {
             rule,
-            bounds_of: None,
             clock: None,
             hasher: FastHash::new(),
             options: Options { reports: Reports::default(), max_keys: MAX_KEYS, settings },
@@ -87,14 +85,6 @@ where
         self
     }
 
-    /// Bounds of the queue by key. They are asked for again when the policies change.
-    pub(crate) fn bounds_of(
-        self,
-        bounds_of: impl Fn(&K) -> Bounds + Send + Sync + 'static,
-    ) -> Self {
-        Self { bounds_of: Some(Arc::new(bounds_of)), ..self }
-    }
-
     /// The clock that decides and wakes waiters. Default: [`Clock::system`].
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
         Self { clock: Some(clock.into()), ..self }
@@ -108,8 +98,8 @@ where
         self,
         hasher: H,
     ) -> KeyedRateLimiterBuilder<K, P, H> {
-        let Self { rule, bounds_of, clock, options, .. } = self;
-        KeyedRateLimiterBuilder { rule, bounds_of, clock, hasher, options }
+        let Self { rule, clock, options, .. } = self;
+        KeyedRateLimiterBuilder { rule, clock, hasher, options }
     }
 
     /// A name for logs and metrics; shown by `Debug`. Default: none.
@@ -159,14 +149,7 @@ where
     #[must_use]
     pub fn build(self) -> KeyedRateLimiter<K, P, S> {
         let clock = self.clock.unwrap_or_else(Clock::system);
-        KeyedRateLimiter {
-            table: Table::new(
-                &self.rule,
-                self.bounds_of.as_ref(),
-                (clock, self.hasher),
-                self.options,
-            ),
-        }
+        KeyedRateLimiter { table: Table::new(&self.rule, (clock, self.hasher), self.options) }
     }
 }
 

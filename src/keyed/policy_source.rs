@@ -2,17 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::wait_queue::Bounds;
-
 /// The source of a key's policy.
 pub(super) enum PolicySource<K, P> {
     One(P),
     /// A function of the key.
     Each(Arc<dyn Fn(&K) -> P + Send + Sync>),
 }
-
-/// The bounds of a key's queue, where they differ by key.
-pub(super) type BoundsOf<K> = Arc<dyn Fn(&K) -> Bounds + Send + Sync>;
 
 impl<K, P> PolicySource<K, P> {
     /// The key's own policy, to be stored with it; `None` if all keys share one policy.

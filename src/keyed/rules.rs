@@ -63,10 +63,9 @@ where
                 (_, PolicySource::Each(_)) => rest = own,
             }
             for (place, own) in rest {
-                let old =
-                    shard.renew(place, own, (&old_rule, rule), now, |line, policy, bounds| {
-                        after.lines.push(line.set_policy_quietly(policy, bounds));
-                    });
+                let old = shard.renew(place, own, (&old_rule, rule), now, |line, policy| {
+                    after.lines.push(line.set_policy_quietly(policy));
+                });
                 after.policies.extend(old);
             }
             after.rules.push(std::mem::replace(&mut shard.rule, rule.clone()));
@@ -88,8 +87,8 @@ where
         let rule = shard.rule.clone();
         let own = rule.own(&shard.entries.get(place).key);
         let now = shard.now(&self.clock);
-        let old = shard.renew(place, own, (&rule, &rule), now, |line, policy, bounds| {
-            after.lines.push(line.set_policy_quietly(policy, bounds));
+        let old = shard.renew(place, own, (&rule, &rule), now, |line, policy| {
+            after.lines.push(line.set_policy_quietly(policy));
         });
         after.policies.extend(old);
         after.rules.push(rule);

@@ -13,7 +13,7 @@ use super::arena::Arena;
 use super::decide::{Decision, decide};
 use super::entry::{Entry, Record, Slot, Word};
 use super::hash::NumberHasher;
-use super::policy_source::{BoundsOf, PolicySource};
+use super::policy_source::PolicySource;
 use super::segments::{Place, Segments, Visit};
 use crate::clock::{Clock, Monotone};
 use crate::error::Error;
@@ -38,7 +38,6 @@ pub(super) struct Shard<K, P: Policy> {
     /// The number of the change that set this rule, from zero on.
     pub(super) rule_number: u64,
     settings: Settings,
-    bounds_of: Option<BoundsOf<K>>,
     pub(super) stats: Stats,
     pub(super) entries: Segments<Entry<K>>,
     pub(super) records: Arena<Record<P>>,
@@ -55,7 +54,7 @@ pub(super) struct Shard<K, P: Policy> {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
-    /// The bounds of each key's queue, unless they differ by key.
+    /// The bounds of each key's queue.
     pub(super) bounds: Bounds,
     /// Whether an absent key begins as a new one instead of an idle one.
     pub(super) absent_is_new: bool,
@@ -74,17 +73,12 @@ pub(super) struct Absent<P: Policy> {
 }
 
 impl<K, P: Policy> Shard<K, P> {
-    pub(super) fn new(
-        rule: PolicySource<K, P>,
-        settings: Settings,
-        bounds_of: Option<BoundsOf<K>>,
-    ) -> Self {
+    pub(super) fn new(rule: PolicySource<K, P>, settings: Settings) -> Self {
         Self {
             time: Monotone::new(Nanos::ZERO),
             rule,
             rule_number: 0,
             settings,
-            bounds_of,
             stats: Stats::default(),
             entries: Segments::new(),
             records: Arena::new(),
@@ -386,11 +380,7 @@ impl<K, P: Policy> Shard<K, P> {
             Slot::Busy(line) => return Arc::clone(line),
             Slot::Quiet(state) => {
                 let policy = self.rule.policy(record.own.as_deref()).clone();
-                let bounds = match &self.bounds_of {
-                    Some(bounds_of) => bounds_of(&self.entries.get(place).key),
-                    None => self.settings.bounds,
-                };
-                Line::of_key(policy, state.clone(), (clock, observer), bounds)
+                Line::of_key(policy, state.clone(), (clock, observer), self.settings.bounds)
             }
         };
         record.slot = Slot::Busy(Arc::clone(&line));
@@ -432,7 +422,7 @@ impl<K, P: Policy> Shard<K, P> {
         own: Option<Box<P>>,
         (old, new): (&PolicySource<K, P>, &PolicySource<K, P>),
         now: Nanos,
-        change: impl FnOnce(&Line<P>, P, Option<Bounds>),
+        change: impl FnOnce(&Line<P>, P),
     ) -> Option<Box<P>> {
         let index = self.record_of(place);
         let record = self.records.get_mut(index);
@@ -447,9 +437,7 @@ impl<K, P: Policy> Shard<K, P> {
                 });
             }
             Slot::Busy(line) => {
-                let key = &self.entries.get(place).key;
-                let bounds = self.bounds_of.as_ref().map(|bounds_of| bounds_of(key));
-                change(line, new.clone(), bounds);
+                change(line, new.clone());
             }
         }
         std::mem::replace(&mut record.own, own)

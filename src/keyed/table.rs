@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use super::ToKey;
 use super::entry::Slot;
 use super::hash::spread;
-use super::policy_source::{BoundsOf, PolicySource};
+use super::policy_source::PolicySource;
 use super::round::Sweeps;
 use super::shard::{SHARDS, Settings, Shard};
 use crate::clock::Clock;
@@ -84,13 +84,12 @@ impl<K, P: Policy> Part<K, P> {
 impl<K, P: Policy, S> Table<K, P, S> {
     pub(super) fn new(
         rule: &PolicySource<K, P>,
-        bounds_of: Option<&BoundsOf<K>>,
         (clock, hasher): (Clock, S),
         options: Options,
     ) -> Arc<Self> {
         let settings = options.settings;
         let shard = |_| {
-            let shard = Shard::new(rule.clone(), settings, bounds_of.cloned());
+            let shard = Shard::new(rule.clone(), settings);
             OwnLine(Part { open: OpenGrant::none(), shard: ShortMutex::new(shard) })
         };
         Arc::new_cyclic(|this| Self {

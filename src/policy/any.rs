@@ -481,6 +481,12 @@ impl AllOf {
     }
 }
 
+impl From<AnyPolicy> for AllOf {
+    fn from(policy: AnyPolicy) -> Self {
+        Self::new([policy])
+    }
+}
+
 impl TryFrom<Vec<AnyPolicy>> for AllOf {
     type Error = InvalidAllOf;
 

@@ -1,4 +1,4 @@
-//! The parameters of each rule, by name: what a limit as text or as a table says, and what a script is given.
+//! The parameters of each rule, by name: what a limit as text says, and what a script is given.
 //!
 //! A rule is taken apart by [`AnyPolicy::parameters`] and put together by [`Kind::make`]. Between the two,
 //! [`Kind::checked`] finds what a constructor would panic at.
@@ -19,7 +19,7 @@ use crate::{
 pub(crate) enum Type {
     Rate,
     Number,
-    /// A number of permits. A rule of none grants nothing, which is a mistake in a file.
+    /// A number of permits. A rule of none grants nothing, which is a mistake in a text.
     Permits,
     Time,
     /// A time that a constructor accepts: not zero, nor beyond the horizon.
@@ -130,12 +130,6 @@ impl Parameters {
     /// `None` if it is not set.
     fn value<T: TryFrom<Value>>(&self, parameter: Parameter) -> Option<T> {
         T::try_from(self.get(parameter)?.clone()).ok()
-    }
-
-    /// The parameters that are set.
-    #[cfg(feature = "serde")]
-    pub(crate) fn given(&self) -> impl Iterator<Item = Parameter> {
-        Parameter::ALL.iter().copied().filter(|&parameter| self.get(parameter).is_some())
     }
 }
 
@@ -279,7 +273,7 @@ impl Kind {
         self.parameters().any(|other| other == parameter)
     }
 
-    /// The rule that a text or a table describes: not without what it needs, and not one that grants nothing.
+    /// The rule that a text describes: not without what it needs, and not one that grants nothing.
     pub(crate) fn checked(self, given: &Parameters) -> Result<AnyPolicy, Flaw> {
         for parameter in self.parameters() {
             let reason = match (given.get(parameter), parameter.kind()) {

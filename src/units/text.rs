@@ -48,7 +48,7 @@ const NO_UNITS: [(&[&str], &str); 3] = [
 ];
 
 /// What to write instead of a unit of time, if it has no fixed length.
-pub(crate) fn instead_of(unit: &str) -> Option<&'static str> {
+fn instead_of(unit: &str) -> Option<&'static str> {
     NO_UNITS.iter().find(|(names, _)| names.contains(&unit)).map(|&(_, instead)| instead)
 }
 

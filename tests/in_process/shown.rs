@@ -7,9 +7,9 @@ use std::time::Duration;
 use futures::stream;
 
 use tollgate::{
-    AnyRateLimiter, FastHash, Gcra, InFlight, Jitter, KeyedRateLimiter, LeakyBucket, Limit,
-    Limiter, ManualClock, Part, Policy, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp,
-    Throttle, TokenBucket,
+    AnyRateLimiter, FastHash, Gcra, InFlight, Jitter, KeyedRateLimiter, LeakyBucket, Limiter,
+    ManualClock, Part, Policy, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp, Throttle,
+    TokenBucket,
 };
 
 use crate::support::outcome;
@@ -24,9 +24,6 @@ fn a_limiter_names_the_bounds_of_its_queue() {
     let limiter = builder.max_waiters_per_tenant(2).build();
     assert_eq!((limiter.max_waiters(), limiter.max_queued_permits()), (3, 7));
     assert_eq!(limiter.max_waiters_per_tenant(), 2);
-    let limit: Limit = "10/s".parse().expect("a limit");
-    let limiter = limit.max_waiters(3).max_queued_permits(7).builder().build();
-    assert_eq!((limiter.max_waiters(), limiter.max_queued_permits()), (3, 7));
     let builder = KeyedRateLimiter::<u64, _>::builder(bucket()).max_keys(5);
     let limiter = builder.max_waiters(3).max_queued_permits(7).build();
     assert_eq!((limiter.max_waiters(), limiter.max_queued_permits()), (3, 7));

@@ -94,15 +94,10 @@ proptest! {
     fn a_file_with_any_values(words in words(), number in any::<i64>(), float in any::<f64>()) {
         for value in [format!("{words:?}"), number.to_string(), format!("{float:?}"), format!("[{words:?}, {number}]")] {
             let field = |name: &str| toml::from_str::<Limits>(&format!("{name} = {value}"));
-            for name in ["per", "default", "headroom", "limits", "limits.x", "limits.x.policy", "limits.x.max_waiters"] {
+            for name in ["per", "default", "headroom", "limits", "limits.x"] {
                 // Alone, they are no limit.
                 let is_limit = field(name).is_ok();
-                prop_assert!(!is_limit || !["per", "headroom", "limits.x.max_waiters"].contains(&name), "{name}");
-            }
-            for kind in ["token-bucket", "fixed-window", "smooth-warming-up", "lock-out", "in-flight"] {
-                for name in ["rate", "capacity", "initial", "window", "warm_up", "cold_factor", "aligned", "of", "max"] {
-                    let _ = toml::from_str::<Limits>(&format!("default = {{ policy = \"{kind}\", {name} = {value} }}"));
-                }
+                prop_assert!(!is_limit || !["per", "headroom"].contains(&name), "{name}");
             }
         }
     }
