@@ -31,10 +31,8 @@ enum Kind {
     Unavailable {
         may_have_charged: bool,
     },
-    /// The format of the key, if that is one of this crate's.
-    Foreign {
-        format: Option<u8>,
-    },
+    /// The key holds something else.
+    Foreign,
 }
 
 impl StoreError {
@@ -42,8 +40,8 @@ impl StoreError {
         Self::new(key, Kind::Unavailable { may_have_charged }, Some(source))
     }
 
-    pub(crate) fn foreign(key: &Arc<str>, format: Option<u8>, source: Option<Source>) -> Self {
-        Self::new(key, Kind::Foreign { format }, source)
+    pub(crate) fn foreign(key: &Arc<str>, source: Option<Source>) -> Self {
+        Self::new(key, Kind::Foreign, source)
     }
 
     /// For a call that was not sent, because earlier requests got no reply.
@@ -86,14 +84,9 @@ impl fmt::Display for StoreError {
             Kind::Unavailable { may_have_charged: true } => {
                 write!(f, "no reply from Redis for key {key:?}; permits may have been consumed")
             }
-            Kind::Foreign { format: None } => {
+            Kind::Foreign => {
                 write!(f, "key {key:?} holds another kind of policy, or something else")
             }
-            Kind::Foreign { format: Some(format) } => write!(
-                f,
-                "key {key:?} has format {format}, of another version of tollgate: use another key, or delete \
-                 it when no process of that version is left"
-            ),
         }
     }
 }
@@ -134,23 +127,18 @@ mod tests {
         let cause = |text: &'static str| Arc::new(std::io::Error::other(text)) as Source;
         let lost = StoreError::unavailable(&first, true, cause("a reset"));
         assert_eq!(lost, StoreError::unavailable(&first, true, cause("a timeout")));
-        let others = [
-            lost.unsent(&first),
-            lost.unsent(&second),
-            StoreError::foreign(&first, None, None),
-            StoreError::foreign(&first, Some(7), None),
-        ];
+        let others = [lost.unsent(&first), lost.unsent(&second), StoreError::foreign(&first, None)];
         assert!(others.iter().all(|other| *other != lost), "{others:?}");
         let all: HashSet<_> = others.into_iter().chain([lost.clone(), lost.clone()]).collect();
-        assert_eq!(all.len(), 5);
+        assert_eq!(all.len(), 4);
         let hashes: HashSet<_> = all.iter().map(|error| all.hasher().hash_one(error)).collect();
-        assert_eq!(hashes.len(), 5);
+        assert_eq!(hashes.len(), 4);
 
         // The cause of both is the same.
         let shown = |error: &dyn std::error::Error| error.source().map(ToString::to_string);
         assert_eq!(shown(&lost).as_deref(), Some("a reset"));
         assert_eq!(shown(&Error::from(lost.clone())).as_deref(), Some("a reset"));
         assert_eq!(shown(&Error::Closed), None);
-        assert!(StoreError::foreign(&second, None, None).source().is_none());
+        assert!(StoreError::foreign(&second, None).source().is_none());
     }
 }

@@ -331,7 +331,7 @@ mod tests {
     fn a_failure_of_one_key_does_not_end_the_turn_of_another() {
         let health = Health::new(Duration::from_millis(500), 1);
         let (at, deadline) = (|ms: u64| Nanos::new(ms * 1_000_000), Duration::from_millis(500));
-        let error = StoreError::foreign(&"key".into(), None, None);
+        let error = StoreError::foreign(&"key".into(), None);
         health.well(at(2), at(1));
         health.failed(at(4), at(3), deadline, None, &error, None);
         assert_eq!(health.may_ask(at(4), true), Try(Group::Failing), "another key tries");
@@ -354,7 +354,7 @@ mod tests {
     }
 
     fn error() -> StoreError {
-        StoreError::foreign(&"key".into(), None, None)
+        StoreError::foreign(&"key".into(), None)
     }
 
     /// Down at the deadline after the last reply, or after the first request that failed if that was sent later.

@@ -52,7 +52,7 @@ impl Failure {
     pub(crate) fn error(&self, key: &Arc<str>) -> StoreError {
         let source = Arc::clone(&self.source);
         match self.key {
-            true => StoreError::foreign(key, None, Some(source)),
+            true => StoreError::foreign(key, Some(source)),
             false => StoreError::unavailable(key, self.effect == Effect::Unknown, source),
         }
     }

@@ -200,7 +200,7 @@ mod tests {
             (text(&lone), Reply::Number(4_503_599_627_370_497)),
             (numbers, Reply::Numbers(vec![1, -1])),
             (mismatch(&[Value::Int(3), text(b"more")]), other(3, b"more")),
-            // What is missing may be so in an earlier release.
+            // Of a foreign key neither is told.
             (mismatch(&[]), other(0, b"")),
         ] {
             assert_eq!(Reply::read(value).expect("a reply"), (7, reply));

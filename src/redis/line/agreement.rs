@@ -33,8 +33,8 @@ pub(super) struct Agreement<P> {
 
 /// What follows when the key holds another policy than ours.
 pub(super) enum Ruling {
-    /// It holds something unknown; perhaps of another format of this crate.
-    Foreign(Option<u8>),
+    /// It holds something unknown.
+    Foreign,
     /// Ours is in force, because it was set: it has to be set again.
     Set,
     /// Ours is in force by the rule of the fleet: it has to be claimed.
@@ -149,7 +149,7 @@ impl<P: Scripted> Agreement<P> {
         };
         let known = known.and_then(|known| Some((read(self, &known.terms)?, known)));
         let Some((policy, known)) = known else {
-            return Ruling::Foreign(wire::other_format(&context.scripts.kind, number, bytes));
+            return Ruling::Foreign;
         };
         if self.unheard.is_some() && known.terms != self.header.terms {
             // Only a version that is at least that of the key replaces it.

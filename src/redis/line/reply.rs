@@ -192,9 +192,9 @@ impl<P: Scripted> KeyLine<P> {
     fn disagree(&mut self, kind: &mut RequestKind<P::Cost>, told: (&str, i64, &[u8])) -> Rest {
         self.pacing.ask_again();
         match self.agreement.accept(&self.context, kind, told) {
-            Ruling::Foreign(format) => {
+            Ruling::Foreign => {
                 self.context.counters.foreign.add(1);
-                return Rest::Refuse(StoreError::foreign(&self.key, format, None));
+                return Rest::Refuse(StoreError::foreign(&self.key, None));
             }
             Ruling::Set => {
                 // Unless the request that is repeated does.

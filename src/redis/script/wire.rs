@@ -7,9 +7,9 @@ use super::policies::Scripted;
 use crate::policy::Cost;
 use crate::redis::connection::{NUMBER, Reply};
 
-/// The format of the keys. In each format the upper half of the first byte of a key is this number, and the
-/// next three are a hash of the policy's kind; only keys of the first format began with another mark.
-const FORMAT: u8 = 5;
+/// The format of the keys: the upper half of the first byte. The next three bytes are a hash of the policy's kind. A key
+/// with others is foreign.
+const FORMAT: u8 = 1;
 
 /// What the processes that use a key agree on.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,25 +115,6 @@ impl KeyPolicy {
 fn doubles(bytes: &[u8]) -> Vec<f64> {
     let double = |chunk: &[u8]| f64::from_le_bytes(chunk.try_into().unwrap_or_default());
     bytes.chunks_exact(8).map(double).collect()
-}
-
-/// The format of a key of this kind of policy, from its first bytes, if it is another than [`FORMAT`].
-pub(crate) fn other_format(kind: &str, size: i64, bytes: &[u8]) -> Option<u8> {
-    let &[stamp, a, b, c] = bytes else { return None };
-    if [a, b, c] == kind_bytes(kind) {
-        return Some(stamp >> 4).filter(|&format| format != FORMAT);
-    }
-    let mark = u32::from_le_bytes([stamp, a, b, c]);
-    (size >= 20 && mark & FIRST == first_mark(kind)).then_some(1)
-}
-
-/// The bits of the first format's mark that name the kind.
-const FIRST: u32 = 0x7fe0_0000;
-
-/// Ten bits of a hash of the kind.
-fn first_mark(kind: &str) -> u32 {
-    let hash = |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    kind.bytes().fold(0x811c_9dc5, hash) & FIRST
 }
 
 /// Longer than any wait: 142 years in microseconds.
@@ -388,7 +369,7 @@ mod tests {
     use crate::{Rate, TokenBucket};
 
     /// Stamp, hash of the kind, hash of the parameters, and how long the key is kept: a float.
-    const USUAL: [u8; 16] = [0x52, 26, 43, 5, 2, 70, 171, 32, 0, 0, 0, 0, 0x80, 0x84, 0x2e, 0x41];
+    const USUAL: [u8; 16] = [0x12, 26, 43, 5, 2, 70, 171, 32, 0, 0, 0, 0, 0x80, 0x84, 0x2e, 0x41];
 
     /// With ten bits five of a hundred did.
     #[test]
@@ -416,7 +397,7 @@ mod tests {
         assert_eq!((hashes.len(), kinds.len()), (1160, 1160));
     }
 
-    /// Another process may be of an earlier release: the key would be foreign to one of them.
+    /// Another process may be of another release: the key would be foreign to one of them.
     #[test]
     fn the_first_bytes_of_a_request_and_a_key_stay_what_they_are() {
         let scripts = TokenBucket::lua().scripts();
@@ -430,10 +411,10 @@ mod tests {
         assert_eq!((usual.bytes.len(), usual.ends), (52, 52));
         // An absent key is idle; a version, a policy that was set, or one of another process.
         for (idle, rank, grace, stamp) in [
-            (true, (0, 0), 0, 0x56),
-            (false, (1, 0), 0, 0x53),
-            (false, (0, 1), 0, 0x53),
-            (false, (0, 0), 1, 0x53),
+            (true, (0, 0), 0, 0x16),
+            (false, (1, 0), 0, 0x13),
+            (false, (0, 1), 0, 0x13),
+            (false, (0, 0), 1, 0x13),
         ] {
             let header = header(idle, rank, grace);
             assert_eq!(header.bytes[0], stamp);
@@ -549,7 +530,7 @@ mod tests {
         let short = [5.0f64.to_le_bytes().to_vec(), 10u32.to_le_bytes().to_vec()].concat();
         let long = [5.0f64, 10.0, 2.0, 0.0].map(f64::to_le_bytes).concat();
         for (stamp, idle, parameters, initial) in
-            [(0x52, false, &short, 10.0), (0x56, true, &short, 10.0), (0x50, false, &long, 2.0)]
+            [(0x12, false, &short, 10.0), (0x16, true, &short, 10.0), (0x10, false, &long, 2.0)]
         {
             let bytes = [&[stamp, 0, 0, 0][..], &numbers, parameters].concat();
             let known = KeyPolicy::of(&scripts, 9, &bytes).expect("whole");
@@ -558,13 +539,5 @@ mod tests {
             assert!(KeyPolicy::of(&scripts, -1, &bytes).is_none());
             assert!(KeyPolicy::of(&scripts, 9, &bytes[..15]).is_none());
         }
-    }
-
-    #[test]
-    fn the_first_format_is_known_by_its_hash_and_its_size() {
-        let mark = first_mark("kind");
-        assert_eq!(other_format("kind", 20, &mark.to_le_bytes()), Some(1));
-        assert_eq!(other_format("kind", 19, &mark.to_le_bytes()), None);
-        assert_eq!(other_format("kind", 20, &(mark ^ FIRST).to_le_bytes()), None);
     }
 }

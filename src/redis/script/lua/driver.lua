@@ -39,7 +39,7 @@ local its_terms, its_at, stamp, mark
 --@policy
 
 if blob then
-  if #blob < $SIZE then return {request, 'foreign', #blob, blob:sub(1, 4)} end
+  if #blob < $SIZE then return {request, 'foreign'} end
   --@lows had_lows = #blob == $SHORT_WITH_LOWS or #blob > $LONG_EXTENDED
   --@lows if had_lows then
   --@lows   its_terms, sequence, deadline, last, $FIELDS, low, low2, low3, low4, its_at = struct.unpack('<d$HEAD$FORMATdddd', blob)
@@ -67,7 +67,7 @@ if its_terms ~= terms then
     local extended = its_stamp % 16 > 7
     -- Another kind of policy, or another format.
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 32 or 0) then
-      return {request, 'foreign', #blob, blob:sub(1, 4)}
+      return {request, 'foreign'}
     end
     local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
     its_at = its_at + its_size
