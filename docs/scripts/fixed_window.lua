@@ -9,7 +9,7 @@ local version, generation, grace = 0, 0, 0
 local its_terms, its_at, stamp, mark
 local start, granted, began
 if blob then
-  if #blob < 60 then return {request, 'foreign', #blob, blob:sub(1, 4)} end
+  if #blob < 60 then return {request, 'foreign'} end
   its_terms, sequence, deadline, last, start, granted, began, its_at = struct.unpack('<dI7I4I7dI5I7', blob)
 end
 if its_terms ~= terms then
@@ -28,7 +28,7 @@ end
     local its_size = its_stamp % 4 > 1 and 14 or 24
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 32 or 0) then
-      return {request, 'foreign', #blob, blob:sub(1, 4)}
+      return {request, 'foreign'}
     end
     local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
     its_at = its_at + its_size

@@ -70,7 +70,7 @@ local function room(n)
   return over > 0.001 and held + over or 0
 end
 if blob then
-  if #blob < 44 then return {request, 'foreign', #blob, blob:sub(1, 4)} end
+  if #blob < 44 then return {request, 'foreign'} end
   had_lows = #blob == 92 or #blob > 87
   if had_lows then
     its_terms, sequence, deadline, last, level, low, low2, low3, low4, its_at = struct.unpack('<dI4I4I7ddddd', blob)
@@ -93,7 +93,7 @@ if its_terms ~= terms then
     local its_size = its_stamp % 4 > 1 and 13 or 24
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 32 or 0) then
-      return {request, 'foreign', #blob, blob:sub(1, 4)}
+      return {request, 'foreign'}
     end
     local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
     its_at = its_at + its_size

@@ -204,7 +204,7 @@ local function forget()
   return after, unknown
 end
 if blob then
-  if #blob < 90 then return {request, 'foreign', #blob, blob:sub(1, 4)} end
+  if #blob < 90 then return {request, 'foreign'} end
   its_terms, sequence, deadline, last, since, its_at = struct.unpack('<dI7I4I7d', blob)
 end
 if its_terms ~= terms then
@@ -220,7 +220,7 @@ if its_terms ~= terms then
     local its_size = its_stamp % 4 > 1 and 0 or 56
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 32 or 0) then
-      return {request, 'foreign', #blob, blob:sub(1, 4)}
+      return {request, 'foreign'}
     end
     local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
     its_at = its_at + its_size

@@ -9,7 +9,7 @@ local version, generation, grace = 0, 0, 0
 local its_terms, its_at, stamp, mark
 local level
 if blob then
-  if #blob < 44 then return {request, 'foreign', #blob, blob:sub(1, 4)} end
+  if #blob < 44 then return {request, 'foreign'} end
   its_terms, sequence, deadline, last, level, its_at = struct.unpack('<dI4I4I7d', blob)
 end
 if its_terms ~= terms then
@@ -29,7 +29,7 @@ end
     local its_size = its_stamp % 4 > 1 and 13 or 16
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 32 or 0) then
-      return {request, 'foreign', #blob, blob:sub(1, 4)}
+      return {request, 'foreign'}
     end
     local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
     its_at = its_at + its_size

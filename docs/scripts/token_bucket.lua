@@ -11,7 +11,7 @@ local had_lows = false
 local level
 local low, low2, low3, low4, void, end2, end3, end4
 if blob then
-  if #blob < 43 then return {request, 'foreign', #blob, blob:sub(1, 4)} end
+  if #blob < 43 then return {request, 'foreign'} end
   had_lows = #blob == 91 or #blob > 95
   if had_lows then
     its_terms, sequence, deadline, last, level, low, low2, low3, low4, its_at = struct.unpack('<dI4I4I7ddddd', blob)
@@ -43,7 +43,7 @@ end
     local its_size = its_stamp % 4 > 1 and 12 or 32
     local extended = its_stamp % 16 > 7
     if its_stamp - its_stamp % 16 ~= stamp - stamp % 16 or #blob < its_at - 1 + its_size + (extended and 32 or 0) then
-      return {request, 'foreign', #blob, blob:sub(1, 4)}
+      return {request, 'foreign'}
     end
     local theirs, its_version, its_generation = blob:sub(its_at, its_at + its_size - 1), 0, 0
     its_at = its_at + its_size

@@ -140,8 +140,9 @@ fn a_name_without_a_limit_is_granted_nothing() {
 #[test]
 fn the_bounds_of_the_builder_hold_for_each_name_also_after_a_reload() {
     let file = "default = '1/s'\nlimits.own = '1/s, 9 in flight'";
+    let clock = ManualClock::new();
     let limiters = RateLimiters::with_options(limits(file), |builder| {
-        builder.clock(ManualClock::new()).max_waiters(2).max_queued_permits(5)
+        builder.clock(&clock).max_waiters(2).max_queued_permits(5)
     });
     let keyed = limiters.keyed();
     let waiters = |name: &str, n: u32| {
@@ -154,6 +155,7 @@ fn the_bounds_of_the_builder_hold_for_each_name_also_after_a_reload() {
     let kept: Vec<_> = ["any", "own", "permits"].map(|name| keyed.reserve(name, 1)).into();
     limiters.reload(limits("default = '2/s'"));
     drop(kept);
+    clock.advance(Duration::from_secs(60));
     assert_eq!(all(), [2, 2, 1]);
 }
 
