@@ -24,15 +24,12 @@ const ROUNDS: usize = 101;
 const CALLS: u32 = 20_000;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A name, and a function that makes a number of calls.
-struct Case(&'static str, Box<dyn FnMut(u32)>);
+/// A name, with what is measured, and a function that makes a number of calls.
+struct Case(String, Box<dyn FnMut(u32)>);
 
-fn case<T>(name: &'static str, it: T, call: impl Fn(&T) -> bool + 'static) -> Case
-where
-    T: 'static,
-{
+fn case<T: 'static>(name: impl Into<String>, it: T, call: impl Fn(&T) -> bool + 'static) -> Case {
     Case(
-        name,
+        name.into(),
         Box::new(move |calls| {
             for _ in 0..calls {
                 black_box(call(black_box(&it)));
@@ -54,15 +51,16 @@ fn window() -> FixedWindow {
     FixedWindow::new(u32::MAX, SECOND)
 }
 
-/// A limiter that refuses for as long as the bench takes.
-fn exhausted<P: Policy<Cost = u32>>(policy: P, permits: u32) -> RateLimiter<P> {
-    let limiter = RateLimiter::new(policy);
-    limiter.try_acquire(permits).expect("the first is granted");
-    limiter
+fn granted<P: Policy>(name: &str, policy: P, cost: P::Cost) -> Case {
+    let name = format!("{name}/granted");
+    case(name, RateLimiter::new(policy), move |limiter| limiter.try_acquire(cost).is_ok())
 }
 
-fn granted<P: Policy>(name: &'static str, policy: P, cost: P::Cost) -> Case {
-    case(name, RateLimiter::new(policy), move |limiter| limiter.try_acquire(cost).is_ok())
+/// After `permits`, for as long as the bench takes.
+fn refused<P: Policy<Cost = u32>>(name: &str, policy: P, permits: u32) -> Case {
+    let limiter = RateLimiter::new(policy);
+    limiter.try_acquire(permits).expect("the first is granted");
+    case(format!("{name}/refused"), limiter, |limiter| limiter.try_acquire(1).is_err())
 }
 
 fn floor() -> Case {
@@ -76,35 +74,14 @@ fn floor() -> Case {
 }
 
 fn cases() -> Vec<Case> {
-    let refusing = || exhausted(SmoothBursty::new(Rate::per_second(5.0)), 1_000_000);
+    let warming = SmoothWarmingUp::new(Rate::per_second(1e9), SECOND / 100_000);
     let cold = SmoothWarmingUp::new(Rate::per_second(5.0), SECOND);
     vec![
         floor(),
-        granted("SmoothBursty granted", bursty(), 1),
-        granted("TokenBucket granted", bucket(), 1),
-        granted("Gcra granted", Gcra::new(u32::MAX - 1, 1_000_000_000, SECOND), 1),
-        case("SmoothBursty refused", refusing(), |limiter| limiter.try_acquire(1).is_err()),
-        case("SmoothBursty refused, retry_after read", refusing(), |limiter| {
-            black_box(limiter.try_acquire(1).err().and_then(|error| error.retry_after())).is_some()
-        }),
-        case("TokenBucket refused", exhausted(TokenBucket::new(Rate::per_hour(1.0), 9), 9), |it| {
-            it.try_acquire(1).is_err()
-        }),
-        case("acquire ready", RateLimiter::new(bursty()), |limiter| {
-            let mut context = Context::from_waker(Waker::noop());
-            pin!(limiter.acquire(1)).poll(&mut context).is_ready()
-        }),
-        case("blocking_acquire ready", RateLimiter::new(bursty()), |limiter| {
-            limiter.blocking_acquire(1).is_ok()
-        }),
-        granted(
-            "SmoothWarmingUp granted",
-            SmoothWarmingUp::new(Rate::per_second(1e9), SECOND / 100_000),
-            1,
-        ),
-        case("SmoothWarmingUp refused", exhausted(cold, 1_000_000), |limiter| {
-            limiter.try_acquire(1).is_err()
-        }),
+        granted("SmoothBursty", bursty(), 1),
+        granted("TokenBucket", bucket(), 1),
+        granted("Gcra", Gcra::new(u32::MAX - 1, 1_000_000_000, SECOND), 1),
+        granted("SmoothWarmingUp", warming, 1),
         granted("FixedWindow", window(), 1),
         granted("SlidingWindowCounter", SlidingWindowCounter::new(u32::MAX, SECOND, 10), 1),
         // Some hundred grants at a time in memory.
@@ -113,9 +90,17 @@ fn cases() -> Vec<Case> {
         granted("(SmoothBursty, TokenBucket)", (bursty(), bucket()), (1, 1)),
         granted("(TokenBucket, InFlight), and back", (bucket(), InFlight::new(10)), (1, 1)),
         granted("three rules, and back", (window(), bucket(), InFlight::new(10)), (1, 1, 1)),
-        case("tokio's Semaphore, and back", tokio::sync::Semaphore::new(10), |semaphore| {
-            let mut context = Context::from_waker(Waker::noop());
-            pin!(semaphore.acquire()).poll(&mut context).is_ready()
+        refused("SmoothBursty", SmoothBursty::new(Rate::per_second(5.0)), 1_000_000),
+        refused("TokenBucket", TokenBucket::new(Rate::per_hour(1.0), 9), 9),
+        refused("SmoothWarmingUp", cold, 1_000_000),
+        case("SmoothBursty/acquire", RateLimiter::new(bursty()), |limiter| {
+            pin!(limiter.acquire(1)).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        }),
+        case("SmoothBursty/blocking_acquire", RateLimiter::new(bursty()), |limiter| {
+            limiter.blocking_acquire(1).is_ok()
+        }),
+        case("tokio's Semaphore, and back/acquire", tokio::sync::Semaphore::new(10), |semaphore| {
+            pin!(semaphore.acquire()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
         }),
     ]
 }

@@ -9,12 +9,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tower::limit::RateLimit;
-use tower::{Service, service_fn};
 
 use crate::limiters::{
-    HOUR, bursty, exhausted, governor, governor_exhausted, leaky_bucket_exhausted,
-    leaky_bucket_full, ratelimit_exhausted, ratelimit_full,
+    bursty, exhausted, governor, governor_exhausted, leaky_bucket_exhausted, leaky_bucket_full,
+    ratelimit_exhausted, ratelimit_full,
 };
 use crate::measure::{Case, against_floor, runtime};
 
@@ -34,40 +32,27 @@ pub fn floor() -> Case {
 pub fn run() {
     let runtime = runtime();
     let _context = runtime.enter();
-    against_floor("", at_once(), CALLS);
-    against_floor("await, ", awaited(), CALLS);
+    against_floor(cases(), CALLS);
 }
 
-/// `try_acquire` and what others call it.
-fn at_once() -> Vec<Case> {
+/// `try_acquire` and what others call it, and `acquire(1).await` when nothing must be waited for.
+fn cases() -> Vec<Case> {
     vec![
         floor(),
-        Case::new("tollgate, granted", bursty(), |it| it.try_acquire(1).is_ok()),
-        Case::new("tollgate, refused", exhausted(), |it| it.try_acquire(1).is_err()),
-        Case::new("governor, granted", governor(NANOSECOND, u32::MAX), |it| it.check().is_ok()),
-        Case::new("governor, refused", governor_exhausted(), |it| it.check().is_err()),
-        Case::new("leaky-bucket, granted", leaky_bucket_full(), |it| it.try_acquire(1)),
-        Case::new("leaky-bucket, refused", leaky_bucket_exhausted(), |it| !it.try_acquire(1)),
-        Case::new("ratelimit, granted", ratelimit_full(), |it| it.try_wait().is_ok()),
-        Case::new("ratelimit, refused", ratelimit_exhausted(), |it| it.try_wait().is_err()),
-        Case::new("Semaphore, granted", Semaphore::new(1), |it| it.try_acquire().is_ok()),
-        Case::new("Semaphore, refused", Semaphore::new(0), |it| it.try_acquire().is_err()),
-    ]
-}
-
-/// `acquire(1).await` when nothing must be waited for.
-fn awaited() -> Vec<Case> {
-    let service = service_fn(|()| std::future::ready(Ok::<(), std::convert::Infallible>(())));
-    let tower = RateLimit::new(service, tower::limit::rate::Rate::new(u64::MAX, HOUR));
-    vec![
-        floor(),
-        Case::new("tollgate", bursty(), |it| ready(it.acquire(1))),
-        Case::new("governor", governor(NANOSECOND, u32::MAX), |it| ready(it.until_ready())),
-        Case::new("leaky-bucket", leaky_bucket_full(), |it| ready(it.acquire_one())),
-        Case::new("tower, not shared", tower, |it| {
-            it.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready() && ready(it.call(()))
-        }),
-        Case::new("Semaphore", Semaphore::new(1), |it| ready(it.acquire())),
+        Case::new("tollgate/granted", bursty(), |it| it.try_acquire(1).is_ok()),
+        Case::new("tollgate/refused", exhausted(), |it| it.try_acquire(1).is_err()),
+        Case::new("governor/granted", governor(NANOSECOND, u32::MAX), |it| it.check().is_ok()),
+        Case::new("governor/refused", governor_exhausted(), |it| it.check().is_err()),
+        Case::new("leaky-bucket/granted", leaky_bucket_full(), |it| it.try_acquire(1)),
+        Case::new("leaky-bucket/refused", leaky_bucket_exhausted(), |it| !it.try_acquire(1)),
+        Case::new("ratelimit/granted", ratelimit_full(), |it| it.try_wait().is_ok()),
+        Case::new("ratelimit/refused", ratelimit_exhausted(), |it| it.try_wait().is_err()),
+        Case::new("Semaphore/granted", Semaphore::new(1), |it| it.try_acquire().is_ok()),
+        Case::new("Semaphore/refused", Semaphore::new(0), |it| it.try_acquire().is_err()),
+        Case::new("tollgate/awaited", bursty(), |it| ready(it.acquire(1))),
+        Case::new("governor/awaited", governor(NANOSECOND, u32::MAX), |it| ready(it.until_ready())),
+        Case::new("leaky-bucket/awaited", leaky_bucket_full(), |it| ready(it.acquire_one())),
+        Case::new("Semaphore/awaited", Semaphore::new(1), |it| ready(it.acquire())),
     ]
 }
 

@@ -8,11 +8,9 @@
 
 mod crowd;
 mod decide;
-mod exact;
 mod keys;
 mod limiters;
 mod measure;
-mod pacing;
 mod report;
 mod threads;
 
@@ -20,9 +18,7 @@ fn main() {
     let questions: &[(&str, fn())] = &[
         ("decide", decide::run),
         ("threads", threads::run),
-        ("exact", exact::run),
         ("crowd", crowd::run),
-        ("pacing", pacing::run),
         ("keys", keys::run),
         ("report", report::run),
     ];

@@ -2,14 +2,11 @@
 
 #[path = "../../support/median.rs"]
 mod median;
-#[path = "../../support/rate.rs"]
-mod rate;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 pub(crate) use median::median;
-pub(crate) use rate::rate_over_asked;
 use rustix::time::{ClockId, clock_gettime};
 
 /// A line of figures: what they are of, and each as `name=value`. `report` reads such lines.
@@ -52,7 +49,7 @@ impl Case {
 
 /// The cases take turns, so that what else the machine does meets all of them alike. The first is the floor; a
 /// figure is the median of the ratios to the floor of the same round.
-pub fn against_floor(question: &str, mut cases: Vec<Case>, calls: u32) {
+pub fn against_floor(mut cases: Vec<Case>, calls: u32) {
     let rounds = rounds(101);
     let mut times = vec![Vec::with_capacity(rounds); cases.len()];
     for _ in 0..rounds {
@@ -66,7 +63,7 @@ pub fn against_floor(question: &str, mut cases: Vec<Case>, calls: u32) {
     for (Case(name, _), times) in cases.iter().zip(times) {
         let ratios = times.iter().zip(&floor).map(|(time, floor)| time / floor);
         let ratio = median(ratios.collect());
-        print(&format!("{question}{name}"), &[("x_floor", ratio), ("ns", median(times))]);
+        print(name, &[("x_floor", ratio), ("ns", median(times))]);
     }
 }
 

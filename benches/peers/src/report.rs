@@ -1,11 +1,8 @@
 //! Writes the page, its plots and the rows of the README from what the benches printed.
 
-mod capacity;
 mod page;
 mod plot;
 mod results;
-mod row;
-mod rows;
 
 use std::error::Error;
 use std::fs;

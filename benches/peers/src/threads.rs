@@ -1,10 +1,9 @@
 //! How many calls a second do several threads make on one limiter?
 
-#[path = "../../support/throughput.rs"]
-mod throughput;
-
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 use tollgate::{Rate, RateLimiter, SmoothWarmingUp};
@@ -14,7 +13,6 @@ use crate::limiters::{
     ratelimit_full,
 };
 use crate::measure::{median, print, rounds, runtime};
-use throughput::calls_a_second;
 
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 const SPAN: Duration = Duration::from_millis(20);
@@ -31,7 +29,7 @@ pub fn run() {
         let mut rates = vec![Vec::new(); cases.len()];
         for _ in 0..rounds(ROUNDS) {
             for ((_, call), rates) in cases.iter().zip(&mut rates) {
-                rates.push(calls_a_second(threads, SPAN, call));
+                rates.push(calls_a_second(threads, call));
             }
         }
         for ((name, _), rates) in cases.iter().zip(rates) {
@@ -74,4 +72,24 @@ fn cases() -> Vec<(&'static str, Call)> {
         ("ratelimit, refused", Box::new(move || ratelimit_refused.try_wait().is_err())),
         ("Semaphore, granted", Box::new(move || semaphore.try_acquire().is_ok())),
     ]
+}
+
+fn calls_a_second(threads: usize, call: &Call) -> f64 {
+    let stop = AtomicBool::new(false);
+    let start = Instant::now();
+    let calls: u64 = thread::scope(|scope| {
+        let count = || {
+            let mut calls = 0;
+            while !stop.load(Ordering::Relaxed) {
+                (0..100).for_each(|_| _ = black_box(call()));
+                calls += 100;
+            }
+            calls
+        };
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(count)).collect();
+        thread::sleep(SPAN);
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    calls as f64 / start.elapsed().as_secs_f64()
 }

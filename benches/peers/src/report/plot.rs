@@ -26,7 +26,7 @@ pub fn bars(path: &Path, title: &str, bars: &[(String, f64)]) -> Result<(), Fail
     root.fill(&WHITE)?;
     let root = root.titled(title, ("sans-serif", 17))?;
     let most = bars.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
-    let (rows, _) = (bars.len() as f64, ());
+    let rows = bars.len() as f64;
     let mut chart = ChartBuilder::on(&root)
         .margin(8)
         .margin_left(230)
@@ -55,8 +55,8 @@ fn style_at_the_right() -> TextStyle<'static> {
 /// A name and its points.
 pub type Curve = (String, Vec<(f64, f64)>);
 
-/// Both axes are logarithmic.
-pub fn curves(path: &Path, title: &str, x: &str, y: &str, curves: &[Curve]) -> Result<(), Failure> {
+/// Under a title and the names of the axes, both of which are logarithmic.
+pub fn curves(path: &Path, [title, x, y]: [&str; 3], curves: &[Curve]) -> Result<(), Failure> {
     let root = SVGBackend::new(path, (760, 420)).into_drawing_area();
     root.fill(&WHITE)?;
     let root = root.titled(title, ("sans-serif", 17))?;

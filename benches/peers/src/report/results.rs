@@ -3,12 +3,13 @@
 //! ```text
 //! == peers crowd
 //! tollgate/100000      x_sleeps=0.82 rate=0.9997
-//! == crowd
-//! crowd waiters=100000 limiters=1 side=tollgate cpu_s=0.41 rate=0.9997
+//! == keys
+//! TokenBucket/1000000 bytes=30
 //! ```
 //!
 //! A figure that was printed several times is the median of them.
 
+use super::plot::Curve;
 use crate::measure::median;
 
 #[derive(Default)]
@@ -23,10 +24,6 @@ struct Line {
 }
 
 impl Line {
-    fn words(&self) -> impl Iterator<Item = &str> {
-        self.text.split_whitespace().map(|word| word.trim_end_matches([',', ';']))
-    }
-
     /// The words before the first figure.
     fn of(&self) -> &str {
         let first = self.text.split_whitespace().find(|word| word.contains('='));
@@ -34,10 +31,9 @@ impl Line {
         self.text[..end].trim()
     }
 
-    /// The last of this name, as the words before the figures may have it too: the rate that was asked for.
     fn figure(&self, name: &str) -> Option<f64> {
-        let value = |word: &str| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
-        self.words().filter_map(value).last()
+        let mut words = self.text.split_whitespace();
+        words.find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
     }
 }
 
@@ -65,25 +61,34 @@ impl Results {
     /// A figure of the lines that begin with exactly these words.
     pub fn get(&self, part: &str, of: &str, figure: &str) -> Option<f64> {
         let lines = self.part(part).filter(|line| line.of() == of);
-        some_median(lines.filter_map(|line| line.figure(figure)))
+        let values: Vec<_> = lines.filter_map(|line| line.figure(figure)).collect();
+        (!values.is_empty()).then(|| median(values))
     }
 
-    /// A figure of the lines that have all these words somewhere.
-    pub fn find(&self, part: &str, words: &[&str], figure: &str) -> Option<f64> {
-        let has = |line: &Line| words.iter().all(|word| line.words().any(|own| own == *word));
-        some_median(self.part(part).filter(|line| has(line)).filter_map(|line| line.figure(figure)))
+    /// The figure of all lines `name/case`, with the name and the case.
+    pub fn cells(&self, part: &str, figure: &str) -> Vec<(String, String, f64)> {
+        let mut cells: Vec<(String, String, f64)> = Vec::new();
+        for line in self.part(part) {
+            let Some((name, case)) = line.of().split_once('/') else { continue };
+            let Some(value) = self.get(part, line.of(), figure) else { continue };
+            if !cells.iter().any(|cell| cell.0 == name && cell.1 == case) {
+                cells.push((name.to_owned(), case.to_owned(), value));
+            }
+        }
+        cells
     }
 
-    /// The figure for all lines `of/x`, by `x`.
-    pub fn curve(&self, part: &str, of: &str, figure: &str) -> Vec<(f64, f64)> {
-        let points = self.part(part).filter_map(|line| {
-            let (name, x) = line.of().rsplit_once('/')?;
-            (name == of).then_some((x.parse().ok()?, self.get(part, line.of(), figure)?))
-        });
-        let mut points: Vec<(f64, f64)> = points.collect();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        points.dedup();
-        points
+    /// The same as a curve for each name, whose cases are numbers.
+    pub fn curves(&self, part: &str, figure: &str) -> Vec<Curve> {
+        let mut curves: Vec<Curve> = Vec::new();
+        for (name, case, value) in self.cells(part, figure) {
+            let Ok(x) = case.parse() else { continue };
+            match curves.iter_mut().find(|curve| curve.0 == name) {
+                Some((_, points)) => points.push((x, value)),
+                None => curves.push((name, vec![(x, value)])),
+            }
+        }
+        curves
     }
 
     /// What a part printed.
@@ -96,9 +101,4 @@ impl Results {
     pub fn notes(&self) -> impl Iterator<Item = (&str, &str)> {
         self.notes.iter().map(|(name, note)| (&**name, &**note))
     }
-}
-
-fn some_median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let values: Vec<_> = values.collect();
-    (!values.is_empty()).then(|| median(values))
 }
