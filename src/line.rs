@@ -29,10 +29,8 @@ mod testing;
 mod tests;
 mod waiting;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
-use std::thread;
 
 use crate::clock::{Clock, Monotone, OnAlarm};
 use crate::observe::{LazyObserver, Observer};
@@ -112,11 +110,8 @@ impl<P: Policy> Line<P> {
 
     /// Locks, grants what is due, runs `act`, grants what is due after it, sets the alarm, unlocks and wakes:
     /// the one way to change something that takes longer.
-    ///
-    /// All of this is done even if a policy or a waker panics. The panic goes on afterwards, and the result of
-    /// `act` is lost then.
     pub(crate) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        once(act, |act| Self::wake(self.act(self.inner.lock(), true, act)))
+        once(act, |act| self.act(self.inner.lock(), true, act).run())
     }
 
     /// As [`with_lock`](Self::with_lock), for callers that hold a lock of their own: they run what is left to
@@ -126,10 +121,7 @@ impl<P: Policy> Line<P> {
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
     ) -> (R, AfterUnlock) {
         let mut after_unlock = AfterUnlock::default();
-        let result = once(act, |act| match self.act(self.inner.lock(), true, act) {
-            (Ok(()), left) => after_unlock = left,
-            panicked => Self::wake(panicked),
-        });
+        let result = once(act, |act| after_unlock = self.act(self.inner.lock(), true, act));
         (result, after_unlock)
     }
 
@@ -137,7 +129,7 @@ impl<P: Policy> Line<P> {
     /// waits, the word goes on deciding calls.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&Inner<P>, Nanos) -> R) -> R {
         let mut inner = self.inner.lock();
-        if inner.queue_len() > 0 || inner.owes() {
+        if inner.queue_len() > 0 {
             drop(inner);
             return self.with_lock(|inner, now| look(inner, now));
         }
@@ -208,7 +200,7 @@ impl<P: Policy> Line<P> {
         mut inner: ShortMutexGuard<'_, Inner<P>>,
         changes: bool,
         act: &mut dyn FnMut(&mut Inner<P>, Nanos),
-    ) -> (thread::Result<()>, AfterUnlock) {
+    ) -> AfterUnlock {
         let inner = &mut *inner;
         // While callers wait, it stays locked.
         let word = self.word.as_ref().filter(|_| inner.queue_len() == 0);
@@ -218,32 +210,18 @@ impl<P: Policy> Line<P> {
         if let Some(positions) = word {
             inner.take_over(positions, now);
         }
-        if inner.owes() {
-            inner.unsettle();
-            _ = inner.pay(now);
-        }
-        let before = catch_unwind(AssertUnwindSafe(|| inner.pump(now)));
+        inner.pump(now);
         if changes {
             inner.unsettle();
         }
-        let acted = catch_unwind(AssertUnwindSafe(|| act(inner, now)));
-        let after = catch_unwind(AssertUnwindSafe(|| inner.pump(now)));
-        let acted = before.and(after).and(acted);
-        if acted.is_err() || inner.owes() {
-            inner.try_again_later(now);
-        }
+        act(inner, now);
+        inner.pump(now);
         inner.wake_if_drained();
         let after_unlock = inner.arm(now, || self.clock.alarm(self.this.clone()));
         if let Some(word) = &self.word {
             inner.publish(word, now);
         }
-        (acted, after_unlock)
-    }
-
-    #[inline]
-    fn wake((acted, after_unlock): (thread::Result<()>, AfterUnlock)) {
-        after_unlock.run();
-        acted.unwrap_or_else(|panic| resume_unwind(panic));
+        after_unlock
     }
 
     /// Changes nothing for which others would have to be granted or the alarm set.
@@ -258,7 +236,7 @@ impl<P: Policy> Line<P> {
     /// [of a key](Self::of_key).
     pub(crate) fn quiet_state(&self, now: Nanos) -> Option<(P::State, Stats)> {
         let inner = self.inner.lock();
-        (inner.is_quiet(now) && !inner.owes()).then(|| (inner.state.clone(), inner.stats))
+        inner.is_quiet(now).then(|| (inner.state.clone(), inner.stats))
     }
 }
 
@@ -277,7 +255,7 @@ impl<P: Policy> OnAlarm for Line<P> {
     fn on_alarm(&self) {
         let mut inner = self.inner.lock();
         inner.disarm();
-        Self::wake(self.act(inner, false, &mut |_, _| ()));
+        self.act(inner, false, &mut |_, _| ()).run();
     }
 
     fn on_round(&self, wake: &mut Vec<Waker>) -> usize {
@@ -285,9 +263,7 @@ impl<P: Policy> OnAlarm for Line<P> {
         inner.disarm();
         let mut waiting = 0;
         let mut count = |inner: &mut Inner<P>, _| waiting = inner.queue_len();
-        let (acted, after_unlock) = self.act(inner, false, &mut count);
-        after_unlock.run_without_waking(wake);
-        acted.unwrap_or_else(|panic| resume_unwind(panic));
+        self.act(inner, false, &mut count).run_without_waking(wake);
         waiting
     }
 

@@ -36,7 +36,7 @@ use std::time::Duration;
 use crate::units::{Nanos, Rate};
 pub use cost::Cost;
 pub use ready::Ready;
-pub(crate) use rule::{Asked, Limit, charge_wholly, wholly};
+pub(crate) use rule::{Asked, Limit};
 pub use rule::{Hooks, Policy, Quota};
 pub(crate) use snapshot::{Snapshot, lowest};
 

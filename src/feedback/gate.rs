@@ -191,7 +191,7 @@ impl Policy for Gate {
     /// At which pace it was charged, by the number of its cuts.
     type Receipt = Option<u32>;
 
-    const HOOKS: Hooks<Self> = Hooks { infallible: true, ..Hooks::none() };
+    const HOOKS: Hooks<Self> = Hooks::none();
 
     fn start(&self, now: Nanos) -> Passed {
         Passed { out: [0; 4], level: BURST, at: now }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::line::Charge;
-use crate::policy::{Cost, Policy, wholly};
+use crate::policy::{Cost, Policy};
 use crate::units::Nanos;
 
 /// The decision about a call at a key without waiters.
@@ -29,9 +29,9 @@ pub(super) fn decide<P: Policy>(
             return (Ok(Decision::NeedsLine), true);
         }
         let receipt = Some(if pins == 0 {
-            wholly::<P, _>(state, |state| (P::HOOKS.charge_alone)(policy, state, now, cost))
+            (P::HOOKS.charge_alone)(policy, state, now, cost)
         } else {
-            wholly::<P, _>(state, |state| policy.charge(state, now, cost))
+            policy.charge(state, now, cost)
         });
         return (Ok(Decision::Granted(Charge { waited: 0, receipt, limited_by: None })), true);
     }
@@ -60,7 +60,7 @@ fn not_ready<P: Policy>(
     if !max_wait.is_some_and(cannot_wait) {
         return (Ok(Decision::NeedsLine), true);
     }
-    let changed = wholly::<P, _>(state, |state| policy.refused(state, now, cost));
+    let changed = policy.refused(state, now, cost);
     let ready = policy.ready_at(state, now, cost).unwrap_or(ready);
     let part = policy.limited_by(state, now, cost);
     (Err(Error::Denied { retry_after: ready.wait(now), part }), changed)

@@ -1,7 +1,6 @@
 //! Grants that are kept: corrections of what they cost, and the end of that.
 
 use std::hash::{BuildHasher, Hash};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::entry::Slot;
@@ -9,7 +8,7 @@ use super::shard::SHARDS;
 use super::table::Table;
 use crate::error::Error;
 use crate::line::Change;
-use crate::policy::{Policy, Quota, wholly};
+use crate::policy::{Policy, Quota};
 use crate::rate_limiter::{GrantId, Keys};
 
 impl<K, P, S> Keys<P> for Table<K, P, S>
@@ -34,8 +33,7 @@ where
         match slot {
             Slot::Quiet(state) => {
                 change.check(policy, state, now)?;
-                let apply = |state: &mut _| change.apply(policy, state, now, now);
-                changed(wholly::<P, _>(state, apply));
+                changed(change.apply(policy, state, now, now));
                 Ok(())
             }
             Slot::Busy(line) => {
@@ -51,22 +49,13 @@ where
         let Some(index) = shard.held(id) else { return };
         let now = shard.now(&self.clock);
         let (policy, slot) = shard.parts(index);
-        let mut panic = None;
-        if let Slot::Quiet(state) = slot {
-            let apply = |state: &mut _| _ = change.apply(policy, state, now, now);
-            match catch_unwind(AssertUnwindSafe(|| wholly::<P, _>(state, apply))) {
-                Ok(()) => return,
-                Err(met) => panic = Some(met),
+        match slot {
+            Slot::Quiet(state) => _ = change.apply(policy, state, now, now),
+            Slot::Busy(line) => {
+                let line = Arc::clone(line);
+                drop(shard);
+                line.give_back(change);
             }
-        }
-        // A line notes what cannot be given back now.
-        let line = shard.line_of(id, &self.clock, &self.observer);
-        drop(shard);
-        if let Some(line) = line {
-            line.give_back(change);
-        }
-        if let Some(panic) = panic {
-            resume_unwind(panic);
         }
     }
 

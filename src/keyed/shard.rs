@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::line::Line;
 use crate::observe::Observer;
 use crate::policy::packed::Attempt;
-use crate::policy::{Cost, Policy, wholly};
+use crate::policy::{Cost, Policy};
 use crate::rate_limiter::GrantId;
 use crate::stats::Stats;
 use crate::units::Nanos;
@@ -312,19 +312,6 @@ impl<K, P: Policy> Shard<K, P> {
         self.held.get(&id).map(|held| held.record)
     }
 
-    /// The line of the key of a grant, created if there is none.
-    pub(super) fn line_of(
-        &mut self,
-        id: GrantId,
-        clock: &Clock,
-        observer: &Arc<Observer>,
-    ) -> Option<Arc<Line<P>>> {
-        let &Held { hash, record } = self.held.get(&id)?;
-        let is_it = |entry: &Entry<K>| entry.word == Word::record(record);
-        let place = self.entries.find(hash, is_it)?;
-        Some(self.line(place, clock, observer))
-    }
-
     /// A grant of a key can no longer be settled. Returns the time, if the key is not kept by other grants.
     pub(super) fn let_go(&mut self, id: GrantId, clock: &Clock) -> Option<Nanos> {
         let Held { hash, record: index } = self.held.remove(&id)?;
@@ -350,7 +337,7 @@ impl<K, P: Policy> Shard<K, P> {
         let record = self.records.get_mut(index);
         if let Record { slot: Slot::Quiet(state), own, pins: 0 } = record {
             let policy = self.rule.policy(own.as_deref());
-            wholly::<P, _>(state, |state| (P::HOOKS.forget_receipts)(policy, state));
+            (P::HOOKS.forget_receipts)(policy, state);
         }
     }
 
@@ -429,12 +416,10 @@ impl<K, P: Policy> Shard<K, P> {
         let (old, new) = (old.policy(record.own.as_deref()), new.policy(own.as_deref()));
         match &mut record.slot {
             Slot::Quiet(state) => {
-                wholly::<P, _>(state, |state| {
-                    new.migrate(old, state, now);
-                    if record.pins == 0 {
-                        (P::HOOKS.forget_receipts)(new, state);
-                    }
-                });
+                new.migrate(old, state, now);
+                if record.pins == 0 {
+                    (P::HOOKS.forget_receipts)(new, state);
+                }
             }
             Slot::Busy(line) => {
                 change(line, new.clone());

@@ -4,7 +4,6 @@
 //! at a time.
 
 use std::hash::{BuildHasher, Hash};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::entry::{Entry, Record, Slot};
@@ -308,25 +307,13 @@ where
         // A key that is dropped may run anything, and so be in the midst of a step.
         let Some(mut round) = round else { return };
         self.sweeps.due.store(NEVER.get(), Ordering::SeqCst);
-        let stepped = catch_unwind(AssertUnwindSafe(|| self.step(&mut round)));
-        let next = match stepped {
-            Ok(next) => next,
-            // A policy has panicked at a key: the next step goes on behind its shard.
-            Err(_) => {
-                round.shard = (round.shard + 1) % SHARDS;
-                (round.hand, round.unknown) = (None, true);
-                Some(self.clock.now().saturating_add(SPAN))
-            }
-        };
+        let next = self.step(&mut round);
         *self.sweeps.round.lock() = Some(round);
         if let Some(next) = next {
             self.set_alarm(next);
         }
-        if let Err(panic) = stepped {
-            resume_unwind(panic);
-        }
     }
 
-    /// No caller waits for this alarm, and it is set again even if a policy panics.
+    /// No caller waits for this alarm.
     fn wake_all(&self) {}
 }

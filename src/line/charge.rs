@@ -82,21 +82,4 @@ impl<P: Policy> Change<P> {
         }
         receipt
     }
-
-    /// The same as changes of which each can be made without the other.
-    pub(super) fn steps(self) -> [Option<Self>; 2] {
-        match self {
-            Self::Refund { part, held, receipt: receipt @ Some(_) } if !part.is_zero() => {
-                let nothing = P::Cost::default();
-                let refund = Self::Refund { part, held: nothing, receipt };
-                [Some(refund), (!held.is_zero()).then(|| Self::release(held))]
-            }
-            whole => [Some(whole), None],
-        }
-    }
-
-    /// Whether it gives back a place in flight, and nothing else.
-    pub(super) fn is_release(&self) -> bool {
-        matches!(self, Self::Refund { receipt: None, .. })
-    }
 }

@@ -127,7 +127,7 @@ impl<P: Policy> Line<P> {
         let read = (!P::HOOKS.timeless).then(|| self.clock.now());
         let mut inner = self.inner.try_lock()?;
         let now = read.map_or(inner.time.latest(), |read| inner.time.read(read));
-        if !inner.is_quiet(now) || inner.owes() {
+        if !inner.is_quiet(now) {
             return None;
         }
         if inner.is_ready(now, cost) {

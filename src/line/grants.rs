@@ -8,7 +8,7 @@ use super::inner::{Admission, Inner};
 use super::tail::ROUGHLY;
 use super::waiting::{Place, Waiter};
 use crate::error::{Error, QueueLimit};
-use crate::policy::{Cost, Policy, Ready, TWO_TICKS, charge_wholly};
+use crate::policy::{Cost, Policy, Ready, TWO_TICKS};
 use crate::units::{Nanos, saturating_nanos};
 use crate::wait_queue::{Arrival, Claim, WaiterId};
 
@@ -137,7 +137,7 @@ impl<P: Policy> Inner<P> {
     }
 
     fn charge(&mut self, at: Nanos, joined: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
-        let receipt = Some(charge_wholly(&self.policy, &mut self.state, at, cost));
+        let receipt = Some(self.policy.charge(&mut self.state, at, cost));
         let waited = at.since(joined);
         self.not_before = self.not_before.max(at);
         self.stats.granted += 1;

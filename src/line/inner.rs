@@ -1,7 +1,6 @@
 //! The state under the mutex of a line, and what all that changes it needs.
 
 use std::task::Waker;
-use std::time::Duration;
 
 use super::atomic_state::Published;
 use super::charge::Charge;
@@ -9,7 +8,7 @@ use super::waiting::{Waiter, Waiting};
 use crate::clock::{Alarm, Monotone};
 use crate::error::Error;
 use crate::part::Part;
-use crate::policy::{Asked, Limit, Policy, Quota, Ready, Snapshot, charge_wholly, wholly};
+use crate::policy::{Asked, Limit, Policy, Quota, Ready, Snapshot};
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Bounds, Tenant, WaiterId};
@@ -26,9 +25,6 @@ pub(crate) enum WaitStatus<P: Policy> {
     /// The next event is at this time, if that is known.
     Waiting(Option<Nanos>),
 }
-
-/// After a panic of the policy the line tries again this much later, if no call comes before.
-const AFTER_A_PANIC: Duration = Duration::from_secs(1);
 
 /// The state under the mutex.
 #[derive(Debug)]
@@ -71,13 +67,6 @@ impl<P: Policy> Inner<P> {
         self.waiting.as_ref().is_some_and(|waiting| waiting.queue.is_closed)
     }
 
-    /// Whether something is still to be given back.
-    #[inline(always)]
-    pub(super) fn owes(&self) -> bool {
-        !P::HOOKS.infallible
-            && self.waiting.as_ref().is_some_and(|waiting| !waiting.owed.is_empty())
-    }
-
     #[inline(always)]
     pub(super) fn is_ready(&self, now: Nanos, cost: P::Cost) -> bool {
         (P::HOOKS.ready_now)(&self.policy, &self.state, now, cost)
@@ -86,7 +75,7 @@ impl<P: Policy> Inner<P> {
     /// Charges a cost that is ready while no caller waits.
     #[inline(always)]
     pub(super) fn charge_at_once(&mut self, now: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
-        let receipt = Some(charge_wholly(&self.policy, &mut self.state, now, cost));
+        let receipt = Some(self.policy.charge(&mut self.state, now, cost));
         self.not_before = now;
         self.stats.granted += 1;
         Charge { waited: 0, receipt, limited_by: None }
@@ -103,7 +92,7 @@ impl<P: Policy> Inner<P> {
             Err(error) => return error.into(),
         };
         let policy = &self.policy;
-        if wholly::<P, _>(&mut self.state, |state| policy.refused(state, now, cost)) {
+        if policy.refused(&mut self.state, now, cost) {
             ready = self.policy.ready_at(&self.state, now, cost).unwrap_or(ready);
         }
         let part = self.policy.limited_by(&self.state, now, cost);
@@ -151,13 +140,11 @@ impl<P: Policy> Inner<P> {
         let Self { policy, state, waiting, .. } = self;
         let from = self.not_before.max(now);
         let resumed = waiting.as_mut().and_then(|waiting| waiting.resumed.as_mut());
-        wholly::<P, _>(state, |state| {
-            let result = change(policy, state, from);
-            if let Some(resumed) = resumed {
-                resumed.change(policy, now, |state| _ = change(policy, state, now));
-            }
-            result
-        })
+        let result = change(policy, state, from);
+        if let Some(resumed) = resumed {
+            resumed.change(policy, now, |state| _ = change(policy, state, now));
+        }
+        result
     }
 
     /// Something happened that moves all waiters.
@@ -256,16 +243,6 @@ impl<P: Policy> Inner<P> {
         let Some(waiting) = &mut self.waiting else { return AfterUnlock::default() };
         let timer_task = waiting.queue.arm(waiting.next_event(), now, alarm);
         waiting.queue.after_unlock(timer_task)
-    }
-
-    /// The policy panicked, so that the next grant is unpredictable, and nothing that was projected counts.
-    pub(super) fn try_again_later(&mut self, now: Nanos) {
-        self.forget_tail();
-        if let Some(waiting) = &mut self.waiting
-            && waiting.queue.len() > 0
-        {
-            waiting.due.get_or_insert(now.saturating_add(AFTER_A_PANIC));
-        }
     }
 
     /// The alarm went off: it has to be set again.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::charge::{Charge, Taking};
 use super::inner::Inner;
 use super::waiting::Resumed;
-use crate::policy::{Cost, Policy, wholly};
+use crate::policy::{Cost, Policy};
 use crate::units::Nanos;
 
 impl<P: Policy> Inner<P> {
@@ -19,7 +19,7 @@ impl<P: Policy> Inner<P> {
         let until = now.saturating_add(duration.min(Nanos::HORIZON));
         let before = (self.not_before <= now).then(|| self.state.clone());
         let policy = &self.policy;
-        wholly::<P, _>(&mut self.state, |state| policy.pause(state, now, until));
+        policy.pause(&mut self.state, now, until);
         self.stats.pauses += u64::from(until > self.not_before);
         if let Some(state) = before {
             self.waiting().resumed = Some(Resumed { state, began: now, until: now });

@@ -1,12 +1,9 @@
-//! Charges that change later, and what is given back: also if the policy panics over it.
-
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::thread;
+//! Charges that change later, and what is given back.
 
 use super::Line;
 use super::charge::{Change, Charge};
 use super::inner::Inner;
-use super::waiting::{Owed, Waiting};
+use super::waiting::Waiting;
 use crate::error::Error;
 use crate::policy::{Cost, Policy};
 use crate::units::Nanos;
@@ -58,11 +55,7 @@ impl<P: Policy> Inner<P> {
         let is_quiet = self.waiting.as_deref().is_none_or(is_alone);
         if is_quiet {
             let now = self.time.latest();
-            if P::HOOKS.infallible {
-                self.policy.release(&mut self.state, now, cost);
-            } else {
-                self.give_back(now, Change::release(cost));
-            }
+            self.policy.release(&mut self.state, now, cost);
         }
         is_quiet
     }
@@ -87,36 +80,9 @@ impl<P: Policy> Inner<P> {
         receipt
     }
 
-    /// Makes a change for which no caller is left that could try again. It is noted first: what the policy keeps from
-    /// being given back by a panic is given back with the next event.
+    /// Makes a change for which no caller is left that could be told of an error.
     pub(crate) fn give_back(&mut self, now: Nanos, change: Change<P>) {
-        if P::HOOKS.infallible {
-            self.apply(now, &change);
-            return;
-        }
-        let owed = &mut self.waiting().owed;
-        owed.extend(
-            change.steps().into_iter().flatten().map(|change| Owed { change, tried: false }),
-        );
-        if let Err(panic) = self.pay(now) {
-            resume_unwind(panic);
-        }
-    }
-
-    /// Gives back what is noted, each for itself. Returns a panic over what had not been tried before: it is for
-    /// its caller. A refund that panics again is forgotten, so that a broken policy takes no memory for good.
-    pub(super) fn pay(&mut self, now: Nanos) -> thread::Result<()> {
-        let mut result = Ok(());
-        for Owed { change, tried } in std::mem::take(&mut self.waiting().owed) {
-            let paid = catch_unwind(AssertUnwindSafe(|| _ = self.apply(now, &change)));
-            if paid.is_err() && (!tried || change.is_release()) {
-                self.waiting().owed.push(Owed { change, tried: true });
-            }
-            if !tried {
-                result = result.and(paid);
-            }
-        }
-        result
+        self.apply(now, &change);
     }
 
     /// The caller did not take its grant.

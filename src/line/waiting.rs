@@ -3,12 +3,11 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::charge::Change;
 use super::outcomes::{Outcome, OutcomeId, Outcomes};
 use super::tail::Tail;
 use crate::error::QueueLimit;
 use crate::part::Part;
-use crate::policy::{Cost, Policy, wholly};
+use crate::policy::{Cost, Policy};
 use crate::units::Nanos;
 use crate::wait_queue::{Arrival, Arrived, Bounds, Tenant, Turn, WaitQueue, WaiterId, WaiterTimes};
 
@@ -42,8 +41,6 @@ pub(super) struct Waiting<P: Policy> {
     pub(super) limited_by: Option<Part>,
     /// In a pause.
     pub(super) resumed: Option<Resumed<P::State>>,
-    /// What is still to be given back, because the policy panicked.
-    pub(super) owed: Vec<Owed<P>>,
 }
 
 /// In a pause: the state that counts if the pause ends early.
@@ -64,23 +61,13 @@ impl<S> Resumed<S> {
         change: impl FnOnce(&mut S),
     ) {
         let Self { state, began, until } = self;
-        wholly::<P, _>(state, |state| {
-            // A pause that has taken no time discards nothing.
-            if now != *began {
-                policy.pause(state, *until, now);
-            }
-            change(state);
-        });
+        // A pause that has taken no time discards nothing.
+        if now != *began {
+            policy.pause(state, *until, now);
+        }
+        change(state);
         *until = now;
     }
-}
-
-/// A change that is noted because no caller is left that could make it.
-#[derive(Debug)]
-pub(super) struct Owed<P: Policy> {
-    pub(super) change: Change<P>,
-    /// Whether the policy has panicked over it.
-    pub(super) tried: bool,
 }
 
 #[derive(Debug)]
@@ -118,7 +105,6 @@ impl<P: Policy> Default for Waiting<P> {
             is_settled: false,
             limited_by: None,
             resumed: None,
-            owed: Vec::new(),
         }
     }
 }

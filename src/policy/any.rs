@@ -283,7 +283,6 @@ impl Policy for AnyPolicy {
     const HELD: bool = true;
 
     const HOOKS: Hooks<Self> = Hooks {
-        infallible: true,
         timeless_release: true,
         ready_now: |any, state, now, n| ask!(any, &state.kind, policy, state => (Hooks::of(policy).ready_now)(policy, state, now, n)),
         ready_behind: |any, state, now, ahead, n| {
@@ -512,7 +511,6 @@ impl Policy for AllOf {
     const HELD: bool = true;
 
     const HOOKS: Hooks<Self> = Hooks {
-        infallible: true,
         timeless_release: true,
         ready_now: |all, state, now, n| ready_now(&all.parts, &state.parts, now, n),
         fork: |all, state, most| {

@@ -136,7 +136,6 @@ impl Policy for FixedWindow {
     const HOOKS: Hooks<Self> = Hooks {
         kind: |_| Some(Kind::FixedWindow),
         rate: |policy| Rate::try_new(policy.limit.into(), Duration::from_nanos(policy.window)).ok(),
-        infallible: true,
         small: true,
         ready_now: |policy, state, now, n| {
             state.granted + u64::from(n) <= u64::from(policy.limit)

@@ -201,7 +201,6 @@ macro_rules! logged {
                 let window = std::time::Duration::from_nanos(policy.span.window);
                 crate::Rate::try_new(policy.limit.into(), window).ok()
             },
-            infallible: true,
             small: true,
             fork: |policy, log, most| log.fork(most, policy.limit),
             ..Hooks::none()

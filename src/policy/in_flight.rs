@@ -59,7 +59,6 @@ impl Policy for InFlight {
 
     const HOOKS: Hooks<Self> = Hooks {
         kind: |_| Some(Kind::InFlight),
-        infallible: true,
         timeless: true,
         timeless_release: true,
         small: true,

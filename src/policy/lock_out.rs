@@ -68,7 +68,6 @@ impl<P: Policy> Policy for LockOut<P> {
         kind: |_| Some(Kind::LockOut),
         rate: |this| (P::HOOKS.rate)(&this.policy),
         part: |this, index| (P::HOOKS.part)(&this.policy, index),
-        infallible: P::HOOKS.infallible,
         timeless_release: P::HOOKS.timeless_release,
         ready_now: |this, lock, now, cost| {
             lock.locked_until <= now && (P::HOOKS.ready_now)(&this.policy, &lock.state, now, cost)

@@ -67,7 +67,6 @@ macro_rules! compose {
             const HELD: bool = $($part::HELD)||+;
 
             const HOOKS: Hooks<Self> = Hooks {
-                infallible: $($part::HOOKS.infallible)&&+,
                 timeless_release: $($part::HOOKS.timeless_release)&&+,
                 small: [$($index),+].len() <= 2,
                 ready_now: |whole, state, now, cost| {
@@ -480,7 +479,6 @@ impl<P: Policy, const N: usize> Policy for [P; N] {
     const HELD: bool = P::HELD;
 
     const HOOKS: Hooks<Self> = Hooks {
-        infallible: P::HOOKS.infallible,
         timeless_release: P::HOOKS.timeless_release,
         ready_now: |parts, states, now, cost| ready_now(parts, states, now, cost),
         charge_alone: |parts, states, at, cost| {

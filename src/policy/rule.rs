@@ -68,10 +68,8 @@ use crate::units::{Nanos, Rate};
 ///
 /// # Panics
 ///
-/// A method may panic: that call panics, and all others go on. The limiter changes a copy of the state, so a panic
-/// changes nothing, not even in part of a composed rule: no permit is charged or [settled](crate::Grant::settle).
-/// Dropped and refunded grants cannot be undone: they are noted first, and done with the next call. A refund that
-/// panics twice gives nothing back. A large state should be cheap to clone.
+/// A method must not panic. A panic reaches the caller whose call met it, or the clock's thread, which goes on; but what
+/// the method was about to change may be changed in part, and permits or places may be lost.
 ///
 /// # Optional methods
 ///
@@ -261,8 +259,6 @@ pub struct Hooks<P: Policy> {
     pub forget_receipts: fn(&P, &mut P::State),
     /// The state becomes a new limiter's, except for the places in flight of grants that live.
     pub renew: fn(&P, &mut P::State, Nanos),
-    /// Whether no method panics: a limiter then changes the state in place.
-    pub(crate) infallible: bool,
     /// Whether no result depends on time. If so, the clock is not read while no caller waits.
     pub(crate) timeless: bool,
     /// Whether [`release`](Policy::release) ignores the time.
@@ -297,7 +293,6 @@ impl<P: Policy> Hooks<P> {
             charge_alone: P::charge,
             forget_receipts: |_, _| (),
             renew: |policy, state, now| *state = policy.start(now),
-            infallible: false,
             timeless: false,
             timeless_release: !P::HELD,
             small: false,
@@ -314,36 +309,6 @@ impl<P: Policy> Hooks<P> {
     pub(crate) const fn of(_: &P) -> Self {
         P::HOOKS
     }
-}
-
-/// Changes a state by methods of its policy: not at all if one of them panics.
-#[inline(always)]
-pub(crate) fn wholly<P: Policy, R>(
-    state: &mut P::State,
-    change: impl FnOnce(&mut P::State) -> R,
-) -> R {
-    if P::HOOKS.infallible {
-        return change(state);
-    }
-    let mut changed = state.clone();
-    let result = change(&mut changed);
-    *state = changed;
-    result
-}
-
-/// Charges a state: not at all if the policy panics.
-// Apart from `wholly`, whose closure would not always be inlined.
-#[inline(always)]
-pub(crate) fn charge_wholly<P: Policy>(
-    policy: &P,
-    state: &mut P::State,
-    at: Nanos,
-    cost: P::Cost,
-) -> P::Receipt {
-    if P::HOOKS.infallible {
-        return policy.charge(state, at, cost);
-    }
-    wholly::<P, _>(state, |state| policy.charge(state, at, cost))
 }
 
 /// The limit and its remaining permits, as in a `RateLimit` header.

@@ -152,7 +152,6 @@ macro_rules! scheduled {
         type Receipt = RateReceipt;
 
         const HOOKS: Hooks<Self> = Hooks {
-            infallible: true,
             ready_now: |policy, state, now, n| policy.schedule.ready_now(state, now, n),
             ready_behind: |policy, state, now, ahead, n| {
                 Some(policy.schedule.ready_behind(state, now, ahead, n))

@@ -263,7 +263,6 @@ impl Policy for SmoothWarmingUp {
     const HOOKS: Hooks<Self> = Hooks {
         kind: |_| Some(Kind::SmoothWarmingUp),
         rate: |policy| Some(policy.rate),
-        infallible: true,
         small: true,
         ready_now: Self::ready_now,
         ready_behind: |policy, state, now, ahead, _| {

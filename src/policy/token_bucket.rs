@@ -153,7 +153,6 @@ impl Policy for TokenBucket {
     const HOOKS: Hooks<Self> = Hooks {
         kind: |_| Some(Kind::TokenBucket),
         rate: |policy| Some(policy.rate),
-        infallible: true,
         small: true,
         ready_now: |policy, state, now, n| {
             policy.schedule.ready_now(&state.state, policy.last_step(state, now), n)

@@ -29,7 +29,6 @@ impl Policy for Unlimited {
     type Receipt = ();
 
     const HOOKS: Hooks<Self> = Hooks {
-        infallible: true,
         timeless_release: true,
         small: true,
         kind: |_| Some(Kind::Unlimited),

@@ -3,7 +3,6 @@
 
 mod broken;
 mod executors;
-mod hooks;
 mod leaving;
 mod neglect;
 mod panics;

@@ -59,7 +59,7 @@ impl Run {
                 let is_call = matches!(task.kind, Kind::Call(_));
                 let is_decided = is_call && stage.plan.form.is_one_line() && rung.is_some();
                 // A policy that panics in an alarm wakes all.
-                if task.waits && is_decided && !stage.shaken {
+                if task.waits && is_decided {
                     return Err(format!("{:?} was woken, and still waits", task.ask));
                 }
                 task.waits = true;
@@ -68,7 +68,7 @@ impl Run {
             }
             Some(Poll::Ready(outcome)) => {
                 // A caller whose alarm is late may look for itself.
-                let must_be_woken = task.waits && !self.time.is_late() && !stage.shaken;
+                let must_be_woken = task.waits && !self.time.is_late();
                 if must_be_woken && rung.is_none() {
                     return Err(format!("{:?} was decided, and not woken", task.ask));
                 }

@@ -39,14 +39,14 @@ impl Run {
             return Err(format!("{ask:?} waited for {waited:?}"));
         }
         // Where there are two queues, a waiter may be woken between them, and a policy that panics in an alarm wakes all.
-        let rung = rung.filter(|_| form.is_one_line() && !stage.shaken);
+        let rung = rung.filter(|_| form.is_one_line());
         let decided = rung.unwrap_or(now);
         let is_exact = !is_late && rung.is_some();
         if at > decided || is_exact && at != decided {
             return Err(format!("{ask:?} is granted at {at}, but was woken at {decided}"));
         }
         let in_pause = |&(from, until): &(i64, i64)| from < at && at < until;
-        if form.is_one_line() && ask.n > 0 && stage.pauses.iter().any(in_pause) && !stage.shaken {
+        if form.is_one_line() && ask.n > 0 && stage.pauses.iter().any(in_pause) {
             return Err(format!("{ask:?} is granted at {at}, in a pause: {:?}", stage.pauses));
         }
         if ask.n == 0 {
@@ -75,7 +75,7 @@ impl Run {
         let charged = stage.charge(charged);
         if stage.plan.holds_places() {
             stage.places += cost;
-            if stage.places > PLACES && !stage.shaken {
+            if stage.places > PLACES {
                 return Err(format!("{} places are held", stage.places));
             }
         }
@@ -101,7 +101,7 @@ impl Run {
             Error::TooManyKeys { .. } => plan.form == Form::Key,
             _ => false,
         };
-        if !is_meant && !stage.shaken {
+        if !is_meant {
             return Err(format!("{ask:?} is refused: {error:?}"));
         }
         if ask.n > 0 {

@@ -1,7 +1,7 @@
 //! The whole crate under one deterministic scheduler.
 //!
 //! A run has some limiters of any kind and rule on one clock, and an executor that is written by hand. Callers come,
-//! wait, leave at any point, are leaked, run work, use their grants and hear a server; wakers and policies panic; limits
+//! wait, leave at any point, are leaked, run work, use their grants and hear a server; wakers panic; limits
 //! change, pause, close; the clock jumps, and alarms are late. A seed determines the limiters, all operations and in
 //! which order tasks are polled. Operations are data, so that a failure is shrunk to a few.
 //!
@@ -16,8 +16,6 @@
 mod calls;
 // The cases of one policy use more of it.
 #[allow(dead_code)]
-#[path = "../in_process/support/fused.rs"]
-mod fused;
 mod grants;
 #[path = "../stress/heap.rs"]
 mod heap;
@@ -97,9 +95,8 @@ fn any_operations_in_any_order() {
     assert!(kept < i64::try_from(heap::SLACK).expect("small"), "{kept} bytes are still in use");
 }
 
-/// A policy that panics in an alarm, so that all are woken; a caller that is polled late between its two queues; a waker
-/// that panics while a limiter is shrunk, and what was taken comes back; a kept place that is granted last of all; a policy
-/// that panics while a key is made to be closed.
+/// A caller that is polled late between its two queues; a waker that panics while a limiter is shrunk, and what was taken
+/// comes back; a kept place that is granted last of all.
 #[test]
 fn runs_that_failed_once() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,7 +12,7 @@ pub(crate) struct Setup {
     pub(crate) plans: Vec<Plan>,
     /// Alarms may be late.
     pub(crate) is_late: bool,
-    /// Wakers and policies panic.
+    /// Wakers panic.
     pub(crate) panics: bool,
     /// Waiters and grants are leaked.
     pub(crate) leaks: bool,
@@ -65,12 +65,6 @@ pub(crate) enum Op {
     Crowd(usize, u8),
     Close(usize),
     Drain(usize),
-    /// The policy panics in this of its next calls.
-    Fuse {
-        stage: usize,
-        calls: usize,
-        after: bool,
-    },
     /// All grants are dropped, and time moves on until no caller waits.
     Quiet,
 }
@@ -102,7 +96,7 @@ impl Setup {
     pub(crate) fn new(chance: &mut Random) -> Self {
         let stages = 1 + chance.below(4);
         let panics = chance.below(4) == 0;
-        let plans = (0..stages).map(|_| plan(chance, panics)).collect();
+        let plans = (0..stages).map(|_| plan(chance)).collect();
         let (is_late, leaks) = (chance.below(3) == 0, chance.below(4) == 0);
         Self { plans, is_late, panics, leaks, is_long: false }
     }
@@ -189,10 +183,7 @@ impl Setup {
             970..980 => Op::Crowd(stage, u8::try_from(chance.below(12)).expect("few")),
             980..983 => Op::Close(stage),
             983..986 => Op::Drain(stage),
-            986..992 => {
-                let calls = 1 + usize::try_from(chance.below(6)).expect("few");
-                Op::Fuse { stage, calls, after: chance.below(2) == 0 }
-            }
+            986..992 => Op::Look(stage),
             _ => Op::Quiet,
         }
     }
@@ -224,9 +215,8 @@ fn small(chance: &mut Random, end: u64) -> u8 {
     u8::try_from(chance.below(end)).expect("small")
 }
 
-fn plan(chance: &mut Random, panics: bool) -> Plan {
-    let rules = if panics { &Rule::ALL[..] } else { &Rule::ALL[..Rule::ALL.len() - 1] };
-    let mut rule = || rules[usize::from(small(chance, rules.len() as u64))];
+fn plan(chance: &mut Random) -> Plan {
+    let mut rule = || Rule::ALL[usize::from(small(chance, Rule::ALL.len() as u64))];
     let (rule, other) = (rule(), rule());
     let form = Form::ALL[usize::from(small(chance, Form::ALL.len() as u64))];
     let max_waiters = if chance.below(4) == 0 { 4 } else { usize::MAX };

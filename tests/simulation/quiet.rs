@@ -49,7 +49,6 @@ impl Run {
         for task in self.tasks.iter().filter(|task| task.waits && task.bell.rung().is_none()) {
             if let (Some(timeout), Some((_, joined))) = (task.ask.timeout, task.joined)
                 && joined.saturating_add(nanos(timeout)) + late <= self.now()
-                && !self.stages[task.stage].shaken
             {
                 return Err(format!("{:?} of {joined} waits on at {}", task.ask, self.now()));
             }
@@ -122,9 +121,6 @@ impl Run {
 
     fn check_counts(&self, stage: usize) -> Verdict {
         let Stage { subject, plan, tally, .. } = &self.stages[stage];
-        if self.stages[stage].shaken {
-            return Ok(());
-        }
         let stats = subject.stats();
         match plan.form {
             // A call that the server sends back to its gate counts twice.
@@ -136,7 +132,7 @@ impl Run {
     /// Each permit that has come is there, or was taken and kept.
     pub(crate) fn check_net(&self, stage: usize) -> Verdict {
         let limited = &self.stages[stage];
-        let Some(net) = limited.net.filter(|_| !limited.shaken && !limited.closed) else {
+        let Some(net) = limited.net.filter(|_| !limited.closed) else {
             return Ok(());
         };
         if self.tasks.iter().any(|task| task.stage == stage) {
@@ -175,10 +171,7 @@ impl Run {
         }
         for stage in 0..self.stages.len() {
             self.end_stage(stage)?;
-            let Stage { plan, subject, shaken, net, .. } = &self.stages[stage];
-            if *shaken {
-                continue;
-            }
+            let Stage { plan, subject, net, .. } = &self.stages[stage];
             let quota = insist(|| subject.quota())?;
             let is_full = quota.remaining == quota.limit;
             let fills = plan.form != Form::Adaptive && !plan.has(Rule::Hoard);

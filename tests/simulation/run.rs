@@ -10,7 +10,7 @@ use tollgate::Clock;
 use crate::grants::Grant;
 use crate::heap::Samples;
 use crate::op::{How, Op, Setup};
-use crate::stage::{Form, Rule, Stage};
+use crate::stage::Stage;
 use crate::subject::{Answer, Ask};
 use crate::task::{Bell, Kind, Task, Woken, Work, attempt, insist, now};
 use crate::time::Time;
@@ -126,21 +126,14 @@ impl Run {
             }
             Op::CatchUp => self.catch_up()?,
             Op::Close(stage) => {
-                let closed = attempt(|| self.stages[stage].subject.close())?;
-                self.has_closed(stage, closed.is_none())?;
+                attempt(|| self.stages[stage].subject.close())?;
+                self.has_closed(stage)?;
             }
             Op::Drain(stage) => {
                 let future = self.stages[stage].subject.drain();
                 let index = self.spawn(stage, Kind::Drain(future), NOTHING);
                 self.poll(index)?;
-                self.has_closed(stage, self.stages[stage].shaken)?;
-            }
-            Op::Fuse { stage, calls, after } => {
-                let stage = &mut self.stages[stage];
-                if stage.plan.has(Rule::Fused) {
-                    stage.fuse.set(calls, after);
-                    stage.shaken = true;
-                }
+                self.has_closed(stage)?;
             }
             Op::Quiet => self.quiet()?,
             _ => self.steer(op)?,
@@ -148,15 +141,13 @@ impl Run {
         Ok(())
     }
 
-    /// It is closed now, even if its policy panicked. Only an absent key may then be open, as it could not be stored.
-    fn has_closed(&mut self, stage: usize, may_have_panicked: bool) -> Verdict {
+    /// It is closed now, also if a waker panicked.
+    fn has_closed(&mut self, stage: usize) -> Verdict {
         let stage = &mut self.stages[stage];
-        let is_closed = insist(|| stage.subject.is_closed())?;
-        let may_be_open = may_have_panicked && stage.plan.form == Form::Key;
-        if !is_closed && !may_be_open {
+        if !insist(|| stage.subject.is_closed())? {
             return Err(format!("{:?} is open after it was closed", stage.plan));
         }
-        stage.closed |= is_closed;
+        stage.closed = true;
         Ok(())
     }
 

@@ -1,6 +1,5 @@
 //! A limiter under test, and what its callers know of it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::feedback::Feedback;
@@ -10,7 +9,6 @@ use tollgate::{
     TokenBucket, Unlimited,
 };
 
-use crate::fused::{Fuse, Fused};
 use crate::law::{Charged, Law};
 use crate::subject::Subject;
 use crate::tally::Tally;
@@ -45,12 +43,10 @@ pub(crate) enum Rule {
     Places,
     /// A bucket and places.
     Together,
-    /// A bucket, any method of which may panic.
-    Fused,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Bucket,
         Self::Hoard,
         Self::Bursty,
@@ -61,7 +57,6 @@ impl Rule {
         Self::Window,
         Self::Places,
         Self::Together,
-        Self::Fused,
     ];
 
     /// Whether a request is paid for by the next one.
@@ -190,7 +185,6 @@ pub(crate) struct Stage {
     pub(crate) histories: [Vec<Charged>; 2],
     /// It was reset, and callers may give back what they took before.
     pub(crate) was_reset: bool,
-    pub(crate) fuse: Arc<Fuse>,
     pub(crate) line: Vec<Ended>,
     pub(crate) tally: Tally,
     pub(crate) closed: bool,
@@ -202,8 +196,6 @@ pub(crate) struct Stage {
     pub(crate) born: i64,
     /// The permits that were taken and kept, as long as these are all that can be missing.
     pub(crate) net: Option<i64>,
-    /// A policy has panicked: what was lost is not known.
-    pub(crate) shaken: bool,
 }
 
 /// A limiter of one rule, without its type.
@@ -259,7 +251,7 @@ fn hoard(plan: &Plan) -> TokenBucket {
     TokenBucket::new(Rate::new(u64::from(permits), Duration::from_nanos(per)), u32::MAX).initial(0)
 }
 
-fn leaf(rule: Rule, plan: &Plan, clock: &Clock, fuse: &Arc<Fuse>) -> Leaf {
+fn leaf(rule: Rule, plan: &Plan, clock: &Clock) -> Leaf {
     let rate = |less: u32| Rate::every(INTERVAL * (1 + less));
     let strict = vec![Law::bucket(INTERVAL, PLACES)];
     match rule {
@@ -299,17 +291,12 @@ fn leaf(rule: Rule, plan: &Plan, clock: &Clock, fuse: &Arc<Fuse>) -> Leaf {
             let both = |less| Same((bucket(less), InFlight::new(PLACES - less)));
             made(plan, clock, both, strict)
         }
-        Rule::Fused => {
-            let fuse = Arc::clone(fuse);
-            made(plan, clock, move |less| Fused(bucket(less), Arc::clone(&fuse)), strict)
-        }
     }
 }
 
 impl Stage {
     pub(crate) fn new(plan: Plan, clock: &Clock) -> Self {
-        let fuse = Arc::<Fuse>::default();
-        let leaf = |rule| leaf(rule, &plan, clock, &fuse);
+        let leaf = |rule| leaf(rule, &plan, clock);
         let (mut change, mut crowd, mut laws) = (Vec::new(), None, Vec::new());
         let subject: Box<dyn Subject> = match plan.form {
             Form::Adaptive => {
@@ -349,7 +336,6 @@ impl Stage {
             laws,
             histories: Default::default(),
             was_reset: false,
-            fuse,
             line: Vec::new(),
             // Callers that the second limiter refuses have waited at the first.
             tally: Tally { waited_more: plan.form == Form::And, ..Tally::default() },
@@ -358,7 +344,6 @@ impl Stage {
             places: 0,
             born: now(clock),
             net: plan.is_hoard().then_some(0),
-            shaken: false,
         }
     }
 
@@ -393,7 +378,7 @@ impl Stage {
 
     /// Law 1.
     pub(crate) fn check_laws(&self) -> Result<(), String> {
-        if self.was_reset || self.shaken {
+        if self.was_reset {
             return Ok(());
         }
         for (laws, history) in self.laws.iter().zip(&self.histories) {
@@ -414,7 +399,7 @@ impl Stage {
     pub(crate) fn check_order(&mut self, dated: bool) -> Result<(), String> {
         let form = self.plan.form;
         let is_in_order = form.is_in_order() && (form.is_one_line() || !dated);
-        if self.plan.has_ranks || !is_in_order || self.shaken {
+        if self.plan.has_ranks || !is_in_order {
             return Ok(());
         }
         self.line.sort_unstable_by_key(|ended| ended.arrival);

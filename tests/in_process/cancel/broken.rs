@@ -1,6 +1,5 @@
 //! A policy that panics once, anywhere: the caller that meets the panic gets it, and all others go on.
 
-use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,12 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate::{
-    Event, ExceedsCapacity, KeyedRateLimiter, ManualClock, Nanos, Policy, Rate, RateLimiter, Ready,
-    TokenBucket,
+    Event, ExceedsCapacity, ManualClock, Nanos, Policy, Rate, RateLimiter, Ready, TokenBucket,
 };
 
-use crate::support::wakers::Count;
-use crate::support::{is_waiting, ms, outcome, poll_with, secs};
+use crate::support::{is_waiting, ms, outcome, secs};
 
 /// The n-th call of a method panics, if n is not zero; or all do.
 #[derive(Clone, Default)]
@@ -156,94 +153,6 @@ fn a_future_whose_poll_panicked_removes_no_other_waiter() {
     }
 }
 
-#[test]
-fn a_panic_while_a_caller_joins_leaves_no_place_without_an_owner() {
-    // One that joins ahead of the first is asked for as the next one, too.
-    for (ahead, asked, at) in [(0, 1, 1), (0, 1, 2), (1, 2, 1), (1, 2, 2), (1, 2, 3)] {
-        let (clock, limiter, policy) = emptied();
-        let mut first = limiter.acquire(1);
-        assert!(is_waiting(&mut first));
-        policy.ready_at.set(at);
-        let mut second = limiter.acquire(1).ahead_by(secs(ahead));
-        let panicked = panics(|| is_waiting(&mut second));
-        policy.ready_at.set(0);
-        drop(second);
-        assert_eq!(limiter.queue_len(), 1, "{at}");
-        assert_eq!(panicked, at <= asked, "{ahead} {at}");
-        policy.ready_at.set(at);
-        let reservation = panics(|| drop(limiter.reserve(1)));
-        policy.ready_at.set(0);
-        assert_eq!(limiter.queue_len(), 1, "{at} {reservation}");
-        clock.advance(ms(200));
-        assert!(outcome(&mut first).is_ok(), "{at}");
-    }
-}
-
-/// The panic is on the thread of its caller, and the alarm fires for the next waiter.
-#[test]
-fn waiters_granted_before_a_panic_are_woken_and_the_others_are_granted_in_their_turn() {
-    let (clock, limiter, policy) = emptied();
-    let (calls, waker) = Count::new();
-    let mut line: Vec<_> = (0..3).map(|_| limiter.acquire(1)).collect();
-    for future in &mut line {
-        assert!(poll_with(future, &waker).is_pending());
-    }
-    // Over the first, then over the second.
-    policy.ready_at.set(2);
-    assert!(panics(|| clock.advance(ms(200))));
-    assert_eq!(calls.get(), 1);
-    // From here on only the clock touches the limiter.
-    clock.advance(secs(10));
-    assert_eq!(calls.get(), 3);
-    assert!(line.iter_mut().all(|future| outcome(future).is_ok()));
-}
-
-#[test]
-fn a_charge_that_panics_loses_no_waiter() {
-    let (clock, limiter, policy) = emptied();
-    let mut line: Vec<_> = (0..3).map(|_| limiter.acquire(1)).collect();
-    assert!(line.iter_mut().all(is_waiting));
-    policy.charge.set(1);
-    assert!(panics(|| clock.advance(ms(200))));
-    assert_eq!(limiter.queue_len(), 2);
-    clock.advance(secs(10));
-    assert!(line.iter_mut().all(|future| outcome(future).is_ok()));
-    assert_eq!((limiter.queue_len(), limiter.stats().granted), (0, 4));
-}
-
-/// When the queue moves next is not known then.
-#[test]
-fn a_queue_over_which_the_policy_panicked_is_looked_at_again_a_second_later() {
-    let (clock, limiter, policy) = emptied();
-    let (calls, waker) = Count::new();
-    let mut waiting = limiter.acquire(1);
-    assert!(poll_with(&mut waiting, &waker).is_pending());
-    policy.ready_at.set(ALL);
-    assert!(panics(|| clock.advance(ms(200))));
-    policy.ready_at.set(0);
-    clock.advance(ms(999));
-    assert_eq!(calls.get(), 0);
-    clock.advance(ms(1));
-    assert_eq!(calls.get(), 1);
-    assert_eq!(outcome(&mut waiting).expect("a grant").waited(), ms(1_200));
-}
-
-#[test]
-fn what_a_panic_kept_from_coming_back_comes_with_the_next_call_or_never() {
-    let (_clock, limiter, policy) = emptied();
-    for (again, left) in [(0, 1), (1, 0)] {
-        limiter.reset();
-        let grant = limiter.try_acquire(1).expect("full");
-        policy.refund.set(1);
-        assert!(panics(|| grant.refund()), "its caller meets the panic");
-        // Over the next call, which is not its caller's: it is not tried a third time.
-        policy.refund.set(again);
-        assert_eq!(limiter.would_wait(0), Ok(Some(ms(0))));
-        policy.refund.set(0);
-        assert_eq!(limiter.available(), left);
-    }
-}
-
 /// A second panic while the first one unwinds would end the process.
 #[test]
 fn a_refund_that_panics_while_another_panic_unwinds_does_not_end_the_process() {
@@ -261,54 +170,4 @@ fn a_refund_that_panics_while_another_panic_unwinds_does_not_end_the_process() {
     assert!(unwinding.join().is_err());
     clock.advance(secs(10));
     assert!(outcome(&mut second).is_ok());
-}
-
-#[test]
-fn a_panic_over_an_idle_key_costs_no_room_for_others() {
-    const KEYS: u64 = 3_000;
-    let (clock, policy) = (ManualClock::new(), Broken::new());
-    let limiter = KeyedRateLimiter::<u64, _>::builder(policy.clone())
-        .clock(&clock)
-        .max_keys(usize::try_from(KEYS).expect("small"))
-        .build();
-    for round in 0..4 {
-        for key in 0..KEYS {
-            // Now and then the policy panics over a key that a call for another key looks at.
-            policy.idle_at.set(usize::from(round < 3) * 7);
-            let _ = panics(|| limiter.try_acquire(&(round * KEYS + key), 1).is_ok());
-        }
-        assert_eq!(limiter.len(), limiter.keys().len(), "{round}");
-        // Or while the alarm of the table looks for idle keys.
-        let _ = panics(|| clock.advance(secs(10)));
-    }
-    policy.idle_at.set(0);
-    for key in 0..KEYS {
-        // Each call looks at some of the keys for an idle one.
-        let granted = (0..9).any(|_| limiter.try_acquire(&(9 * KEYS + key), 1).is_ok());
-        assert!(granted, "{key}");
-    }
-    assert_eq!(limiter.len(), usize::try_from(KEYS).expect("small"));
-}
-
-#[test]
-fn a_panic_over_one_idle_key_keeps_the_alarm_from_no_other() {
-    let clock = ManualClock::new();
-    let broken = Broken::new();
-    let idle_at = broken.idle_at.clone();
-    let policy_of = move |&key: &u64| if key == 0 { broken.clone() } else { Broken::new() };
-    let limiter = KeyedRateLimiter::builder_with_policies(policy_of)
-        .clock(&clock)
-        // The same shards each time. The key is neither in the first nor in the last one.
-        .hasher(BuildHasherDefault::<DefaultHasher>::default())
-        .build();
-    for key in 0..3_000 {
-        limiter.try_acquire(&key, 1).expect("a full bucket");
-    }
-    idle_at.set(1);
-    assert!(panics(|| clock.advance(secs(10))));
-    assert!(limiter.len() > 200, "{} keys: of the last shards", limiter.len());
-    clock.advance(secs(10));
-    assert!((1..40).contains(&limiter.len()), "{} keys: of one shard", limiter.len());
-    clock.advance(secs(20));
-    assert_eq!(limiter.len(), 0);
 }

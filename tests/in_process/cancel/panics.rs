@@ -8,13 +8,10 @@ use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use tollgate::state::Hooks;
-use tollgate::{
-    Error, ExceedsCapacity, InFlight, ManualClock, Nanos, Policy, Rate, RateLimiter, Ready,
-    SmoothBursty,
-};
+use tollgate::{ExceedsCapacity, Nanos, Policy, Rate, RateLimiter, Ready, SmoothBursty};
 
 use crate::support::wakers::{Count, OnWake};
-use crate::support::{block_on, bursty, finishes, is_waiting, ms, outcome, poll_with, secs, until};
+use crate::support::{block_on, bursty, finishes, ms, poll_with, secs, until};
 
 /// A bursty policy that panics when it is asked on a thread that is not its home.
 #[derive(Clone)]
@@ -131,24 +128,6 @@ fn a_policy_that_panics_on_the_clocks_thread_leaves_other_limiters_working() {
     });
 }
 
-/// The policy panics over the second waiter, which is never polled.
-#[test]
-fn waiters_granted_before_the_policy_panicked_are_woken() {
-    finishes(|| {
-        let policy = Panics::away_from(Some(thread::current().id()));
-        policy.armed.store(true, Ordering::SeqCst);
-        policy.patience.store(1, Ordering::SeqCst);
-        let limiter = RateLimiter::new(policy);
-        limiter.try_acquire(5).expect("a new limiter grants at once");
-        let (calls, waker) = Count::new();
-        let mut future = limiter.acquire(1);
-        assert!(poll_with(&mut future, &waker).is_pending());
-        let _neglected = limiter.reserve(1).expect("a place");
-        until(|| calls.get() > 0);
-        assert!(block_on(future).is_ok());
-    });
-}
-
 /// Whether a waiter on another thread, run by `wait`, met the panic: if that thread was held up, it
 /// may have been granted before.
 fn meets_the_panic(wait: impl FnOnce(RateLimiter<Panics>) -> bool) -> bool {
@@ -228,75 +207,4 @@ fn a_waker_that_panics_does_not_keep_others_from_being_woken() {
     }
     assert!(catch_unwind(AssertUnwindSafe(|| drop(big))).is_err());
     assert_eq!((limiter.queue_len(), calls.get()), (0, 2));
-}
-
-/// Places in flight, by a policy that panics at the n-th call.
-#[derive(Clone, Debug)]
-struct Fragile {
-    inner: InFlight,
-    countdown: Arc<AtomicUsize>,
-}
-
-impl Policy for Fragile {
-    type Cost = u32;
-    type State = u64;
-    type Receipt = ();
-
-    fn start(&self, now: Nanos) -> u64 {
-        self.inner.start(now)
-    }
-
-    fn ready_at(&self, out: &u64, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
-        let left = self.countdown.load(Ordering::SeqCst);
-        self.countdown.store(left.saturating_sub(1), Ordering::SeqCst);
-        assert!(left != 1, "a policy that panics, on purpose");
-        self.inner.ready_at(out, now, n)
-    }
-
-    fn charge(&self, out: &mut u64, at: Nanos, n: u32) {
-        self.inner.charge(out, at, n);
-    }
-
-    const HELD: bool = true;
-
-    fn release(&self, out: &mut u64, now: Nanos, n: u32) {
-        self.inner.release(out, now, n);
-    }
-
-    fn migrate(&self, _: &Self, _: &mut u64, _: Nanos) {}
-
-    fn available(&self, out: &u64, now: Nanos) -> u32 {
-        self.inner.available(out, now)
-    }
-}
-
-/// The caller has timed out and left the queue, and the policy panics before it gets its error, at
-/// any of its calls.
-#[test]
-fn a_panic_while_a_caller_is_refused_loses_no_waiter() {
-    for panics_at in 1..8 {
-        let countdown = Arc::new(AtomicUsize::new(0));
-        let policy = Fragile { inner: InFlight::new(1), countdown: Arc::clone(&countdown) };
-        let clock = ManualClock::new();
-        let limiter = RateLimiter::with_clock(policy, &clock);
-        let held = limiter.try_acquire(1).expect("nothing is in flight");
-        let mut first = limiter.try_acquire_timeout(1, ms(100));
-        let (mut second, mut third) = (limiter.acquire(1), limiter.acquire(1));
-        let (calls, waker) = Count::new();
-        assert!(poll_with(&mut first, &waker).is_pending());
-        assert!(is_waiting(&mut second) && is_waiting(&mut third));
-        countdown.store(panics_at, Ordering::SeqCst);
-        let _ = catch_unwind(AssertUnwindSafe(|| clock.advance(ms(100))));
-        countdown.store(0, Ordering::SeqCst);
-        clock.advance(ms(1));
-        let _ = limiter.available();
-        assert_eq!(calls.get(), 1, "panicked at {panics_at}");
-        assert!(matches!(outcome(&mut first), Err(Error::Denied { .. })));
-        drop(first);
-        assert_eq!(limiter.queue_len(), 2);
-        drop(held);
-        drop(outcome(&mut second).expect("a grant"));
-        drop(outcome(&mut third).expect("a grant"));
-        assert_eq!(limiter.available(), 1);
-    }
 }

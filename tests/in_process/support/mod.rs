@@ -2,7 +2,6 @@
 #![allow(dead_code)]
 
 pub(crate) mod bucket;
-pub(crate) mod fused;
 pub(crate) mod wakers;
 
 use std::pin::Pin;
