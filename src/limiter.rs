@@ -117,8 +117,8 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     }
 
     /// As [`acquire`](Self::acquire), in the turn of one of many tenants that share the limiter; see
-    /// [`RateLimiter::acquire_for`](crate::RateLimiter::acquire_for), and for limiters over Redis
-    /// [`Acquire::for_tenant`].
+    /// [`RateLimiter::acquire_for`](crate::RateLimiter::acquire_for). Over Redis tenants do not take turns: the caller
+    /// queues in the order of arrival.
     ///
     /// # Errors
     ///
