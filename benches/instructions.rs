@@ -56,7 +56,6 @@ const PATHS: &[Row] = &[
     // More than a 64th of the bucket has to be recorded. Each call has a bucket of its own, as few fit in one.
     ("try_acquire, small bucket", 302, || small_buckets(2)),
     ("try_acquire, one permit of a small bucket", 95, || small_buckets(1)),
-    ("try_acquire_up_to, token bucket", 83, || on(bucket(), |l| l.try_acquire_up_to(1).is_ok())),
     ("refused, bursty", 82, || {
         on_exhausted(slow_bursty(), 1_000_000, |l| l.try_acquire(1).is_err())
     }),

@@ -19,7 +19,6 @@ type Waiting<P> = Pin<Box<dyn Future<Output = Result<Grant<'static, P>, Error>>>
 /// A limiter, or one key of many.
 trait Subject<P: Policy> {
     fn try_acquire(&self, n: u32) -> Result<Grant<'static, P>, Error>;
-    fn try_up_to(&self, n: u32) -> Result<Grant<'static, P>, Error>;
     fn acquire(&self, n: u32, ahead: Duration) -> Waiting<P>;
     fn within(&self, n: u32, timeout: Duration) -> Result<Reservation<RateLimiter<P>>, Error>;
     fn set_policy(&self, policy: P);
@@ -33,10 +32,6 @@ trait Subject<P: Policy> {
 impl<P: Policy<Cost = u32>> Subject<P> for RateLimiter<P> {
     fn try_acquire(&self, n: u32) -> Result<Grant<'static, P>, Error> {
         self.try_acquire(n).map(Grant::into_owned)
-    }
-
-    fn try_up_to(&self, n: u32) -> Result<Grant<'static, P>, Error> {
-        self.try_acquire_up_to(n).map(Grant::into_owned)
     }
 
     fn acquire(&self, n: u32, ahead: Duration) -> Waiting<P> {
@@ -77,10 +72,6 @@ const KEY: u64 = 7;
 impl<P: Policy<Cost = u32>> Subject<P> for KeyedRateLimiter<u64, P> {
     fn try_acquire(&self, n: u32) -> Result<Grant<'static, P>, Error> {
         self.try_acquire(&KEY, n).map(Grant::into_owned)
-    }
-
-    fn try_up_to(&self, n: u32) -> Result<Grant<'static, P>, Error> {
-        self.try_acquire_up_to(&KEY, n)
     }
 
     fn acquire(&self, n: u32, ahead: Duration) -> Waiting<P> {
@@ -191,7 +182,7 @@ impl<P: Policy<Cost = u32>> Callers<'_, P> {
         self.step(|it| it.subject.set_policy(renewed.clone()));
         self.step(|it| it.subject.resume());
         self.step(Self::poll);
-        self.step(|it| it.take(it.subject.try_up_to(3)));
+        self.step(|it| it.take(it.subject.try_acquire(3)));
         self.step(|it| it.grants.push(it.subject.shrink_to(1)));
         self.step(|it| it.wait(4, none));
         self.step(|it| it.subject.set_policy(renewed.clone()));

@@ -44,18 +44,6 @@ fn a_refusal_of_a_window_is_counted_once() {
     }
 }
 
-/// It asks for as much as there is, but waiters are ahead of it.
-#[test]
-fn as_much_as_is_there_is_refused_as_one_permit_would_be() {
-    let limiter =
-        RateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 10), ManualClock::new());
-    limiter.try_acquire(5).expect("full");
-    let _place = limiter.reserve(10).expect("a place");
-    let one = limiter.try_acquire(1).map(drop);
-    assert_eq!(one.as_ref().map_err(Error::retry_after), Err(Some(ms(600))));
-    assert_eq!(limiter.try_acquire_up_to(4).map(drop), one);
-}
-
 #[test]
 fn a_limiter_shows_for_how_long_its_first_waiters_have_waited() {
     let (clock, limiter) = busy(1.0);
