@@ -13,7 +13,7 @@ use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Arrival, Bounds, WaiterId};
 
 impl<P: Scripted> KeyLine<P> {
-    /// Joins the queue, `ahead` of its arrival. `max_wait`: from the arrival. `Err` if the caller need not wait.
+    /// Joins the queue as if it had come `ahead` earlier. `max_wait`: from the arrival. `Err` if the caller need not wait.
     pub(crate) fn enter(
         &mut self,
         arrived: Nanos,
