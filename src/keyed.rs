@@ -44,7 +44,7 @@ use crate::limiter::{Acquire, Ask, Reservation};
 use crate::line::Line;
 use crate::park::block_on;
 use crate::policy::Policy;
-use crate::rate_limiter::{Grant, GrantOwner, RateLimiter};
+use crate::rate_limiter::{Grant, RateLimiter};
 use table::Table;
 
 /// A [`RateLimiter`] for each key: per customer, per host, per token.
@@ -213,32 +213,6 @@ where
         n: P::Cost,
     ) -> Result<Grant<'_, P>, Error> {
         self.table.try_at(key, n)
-    }
-
-    /// Acquires as many of `n` permits as are available at `key` now, and at least one; see
-    /// [`RateLimiter::try_acquire_up_to`](crate::RateLimiter::try_acquire_up_to).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`try_acquire`](Self::try_acquire) for one permit.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(&7, 1)?;
-    /// assert_eq!(limiter.try_acquire_up_to(&7, 10)?.cost(), 2);
-    /// assert!(limiter.try_acquire_up_to(&7, 10).is_err());
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn try_acquire_up_to<Q: ToKey<K> + ?Sized>(
-        &self,
-        key: &Q,
-        n: P::Cost,
-    ) -> Result<Grant<'static, P>, Error> {
-        let line = self.table.line(key)?;
-        let (taken, charge) = line.take_up_to(n)?;
-        Ok(Grant::new(GrantOwner::owned(line), taken, charge))
     }
 
     /// Acquires `n` permits at `key` if they can be granted within `timeout`; fails **at once** if they cannot.

@@ -72,7 +72,6 @@
 //! # Methods
 //!
 //! [`acquire`](RateLimiter::acquire) waits; [`try_acquire`](RateLimiter::try_acquire) does not;
-//! [`try_acquire_up_to`](RateLimiter::try_acquire_up_to) takes what there is;
 //! [`try_acquire_timeout`](RateLimiter::try_acquire_timeout) fails at once if the timeout is too short;
 //! [`reserve`](RateLimiter::reserve) takes a place in the queue; `blocking_*` do the same on threads.
 //! [`ahead_by`](Acquire::ahead_by) puts interactive callers ahead of a batch, without starvation.

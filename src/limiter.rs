@@ -44,7 +44,7 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::park::block_on;
-use crate::policy::{Cost, Limit, Quota};
+use crate::policy::{Limit, Quota};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
 
@@ -117,8 +117,8 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     }
 
     /// As [`acquire`](Self::acquire), in the turn of one of many tenants that share the limiter; see
-    /// [`RateLimiter::acquire_for`](crate::RateLimiter::acquire_for), and for limiters over Redis
-    /// [`Acquire::for_tenant`].
+    /// [`RateLimiter::acquire_for`](crate::RateLimiter::acquire_for). Over Redis tenants do not take turns: the caller
+    /// queues in the order of arrival.
     ///
     /// # Errors
     ///
@@ -195,50 +195,6 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
         Acquire::new(self.clone(), Ask::new(n, Some(timeout)))
     }
 
-    /// Takes as many of `n` permits as are available now, and at least one.
-    ///
-    /// A limiter over Redis looks first and then takes what it saw, in two requests: if another process takes it in
-    /// between, one permit. Such a call may count as a refusal and a grant. A `Feedback` looks at its limiter, not at what
-    /// the server says remains.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`try_acquire`](Self::try_acquire) for one permit.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// ```
-    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
-    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::new()));
-    /// assert_eq!(limiter.try_acquire_up_to(10).await?.cost(), 3);
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    fn try_acquire_up_to(
-        &self,
-        n: Self::Cost,
-    ) -> impl Future<Output = Result<Self::Grant, Error>> + Send {
-        async move {
-            let one = n.each(Self::Cost::ONE, u32::min);
-            let part = match self.quota().await {
-                Ok(quota) => n.each(quota.remaining.each(Self::Cost::ONE, u32::max), u32::min),
-                // Without its store a limiter may grant all the same.
-                Err(_) => n,
-            };
-            match self.try_acquire(part).await {
-                Err(Error::Denied { .. } | Error::ExceedsCapacity(_)) if part != one => {
-                    self.try_acquire(one).await
-                }
-                answer => answer,
-            }
-        }
-    }
-
     /// Joins the queue without waiting for the grant; over Redis it waits until a reply says how long the wait is.
     ///
     /// # Errors
@@ -306,15 +262,6 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
         timeout: Duration,
     ) -> Result<Self::Grant, Error> {
         self.try_acquire_timeout(n, timeout).blocking_wait()
-    }
-
-    /// As [`try_acquire_up_to`](Self::try_acquire_up_to), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire_up_to`](Self::try_acquire_up_to).
-    fn blocking_try_acquire_up_to(&self, n: Self::Cost) -> Result<Self::Grant, Error> {
-        block_on(self.try_acquire_up_to(n))
     }
 
     /// As [`reserve`](Self::reserve), for threads.

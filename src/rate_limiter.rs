@@ -287,57 +287,6 @@ impl<P: Policy> RateLimiter<P> {
         place::try_now(&self.line, n)
     }
 
-    /// Takes as many of `n` permits as are [available](Self::available) now, and at least one; never waits. The
-    /// grant's [cost](Grant::cost) says how many.
-    ///
-    /// For callers that share out what there is: a worker that fetches up to 50 jobs, a cache of permits. It takes
-    /// `min(n, available())` if the queue is empty. The smooth policies grant one permit also when nothing is stored,
-    /// as [`try_acquire`](Self::try_acquire) does, and never more on credit. Of a tuple each part is taken for itself:
-    /// at least one, unless `n` has zero there; rules with one cost yield what all of them have.
-    ///
-    /// To work through a queue in large batches, wait for a part of the batch and then take what else there is. A
-    /// caller that waits for the `retry_after()` of a refusal is back when there is one permit.
-    ///
-    /// # Errors
-    ///
-    /// Those of `try_acquire(1)`, of a tuple with one permit of each part that `n` asks for: [`Error::Denied`] with the
-    /// time until the first permit. Nothing has been taken.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # let clock = ManualClock::new();
-    /// let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(5.0), 40), clock);
-    /// assert_eq!(limiter.try_acquire_up_to(30)?.cost(), 30);
-    /// assert_eq!(limiter.try_acquire_up_to(30)?.cost(), 10);
-    /// let error = limiter.try_acquire_up_to(30).unwrap_err();
-    /// assert_eq!(error.retry_after().unwrap().as_millis(), 200);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    ///
-    /// Batches of 10 to 50 jobs:
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(5.0), 40), clock);
-    /// let (mut jobs, mut batches) = (60, vec![]);
-    /// while jobs > 0 {
-    ///     let least = jobs.min(10);
-    ///     limiter.acquire(least).await?;
-    ///     let more = limiter.try_acquire_up_to((jobs - least).min(40)).map_or(0, |grant| grant.cost());
-    ///     batches.push(least + more);
-    ///     jobs -= least + more;
-    /// }
-    /// assert_eq!(batches, [40, 10, 10]);
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn try_acquire_up_to(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        let (taken, charge) = self.line.take_up_to(n)?;
-        Ok(Grant::new(GrantOwner::borrowed(&self.line), taken, charge))
-    }
-
     /// Takes `n` permits if they come within `timeout`; fails **at once** if they cannot.
     ///
     /// The callers ahead in the queue are counted. If some of them leave later, a refusal may turn out

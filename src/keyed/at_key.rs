@@ -193,10 +193,6 @@ where
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {
-    async fn try_acquire_up_to(&self, n: P::Cost) -> Result<Self::Grant, Error> {
-        self.limiter.try_acquire_up_to(&self.key, n)
-    }
-
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
         self.limiter.pause_for(&self.key, duration)
     }

@@ -90,9 +90,7 @@ impl<L: Queue> Acquire<L> {
 
     /// Waits in the turn of `tenant`: the form of [`acquire_for`](crate::RateLimiter::acquire_for) for the other methods.
     ///
-    /// Over Redis the callers of one process take turns. Those with a booking are not overtaken, so a tenant's first
-    /// call waits for up to the horizon more. A caller that leaves frees its turn for all behind it; the other callers
-    /// of its tenant keep theirs.
+    /// A limiter over Redis has no turns: this caller queues in the order of arrival.
     ///
     /// It replaces an [`ahead_by`](Self::ahead_by), and has no effect once the future has been polled.
     ///

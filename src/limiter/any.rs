@@ -82,7 +82,6 @@ type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>
 /// What is asked of a limiter without its type.
 trait Erased<C: Cost>: fmt::Debug + Send + Sync {
     fn caller(&self, ask: &Ask<C>) -> Box<dyn Caller<C>>;
-    fn take_up_to(&self, n: C) -> Answer<'_, AnyGrant<C>>;
     fn pause_for(&self, duration: Duration) -> Answer<'_, ()>;
     fn resume(&self) -> Answer<'_, ()>;
     fn reset(&self) -> Answer<'_, ()>;
@@ -135,10 +134,6 @@ impl<C: Cost> Default for AnyPlace<C> {
 impl<L: OwnedLimiter> Erased<L::Cost> for L {
     fn caller(&self, ask: &Ask<L::Cost>) -> Box<dyn Caller<L::Cost>> {
         Box::new(Acquire::new(self.clone(), *ask))
-    }
-
-    fn take_up_to(&self, n: L::Cost) -> Answer<'_, AnyGrant<L::Cost>> {
-        Box::pin(async move { self.try_acquire_up_to(n).await.map(AnyGrant::new) })
     }
 
     fn pause_for(&self, duration: Duration) -> Answer<'_, ()> {
@@ -245,10 +240,6 @@ impl<C: Cost> Queue for AnyRateLimiter<C> {
 
 impl<C: Cost> Limiter for AnyRateLimiter<C> {
     const IS_REMOTE: bool = true;
-
-    async fn try_acquire_up_to(&self, n: C) -> Result<AnyGrant<C>, Error> {
-        self.0.take_up_to(n).await
-    }
 
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
         self.0.pause_for(duration).await

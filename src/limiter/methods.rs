@@ -122,19 +122,6 @@ macro_rules! methods_of_limiter {
             crate::Limiter::try_acquire_timeout(self, n, timeout)
         }
 
-        /// Takes as many of `n` permits as are available now, and at least one; see
-        /// [`Limiter::try_acquire_up_to`](crate::Limiter::try_acquire_up_to).
-        ///
-        /// # Errors
-        ///
-        /// Those of `try_acquire` for one permit.
-        pub async fn try_acquire_up_to(
-            &self,
-            n: <Self as crate::Queue>::Cost,
-        ) -> Result<<Self as crate::Queue>::Grant, crate::Error> {
-            crate::Limiter::try_acquire_up_to(self, n).await
-        }
-
         /// Joins the queue without waiting for the grant; see [`Limiter::reserve`](crate::Limiter::reserve).
         ///
         /// # Errors

@@ -136,13 +136,7 @@ impl AtomicState {
     // As `Line::decide`.
     #[inline(always)]
     pub(super) fn attempt(&self, now: Nanos, permits: u64) -> Attempt<RateReceipt> {
-        self.charge::<false>(now, permits, permits, || self.unrecorded_limits(), |_| ())
-    }
-
-    /// The same for as many of `most` permits as are stored, and at least one.
-    #[inline]
-    pub(super) fn attempt_up_to(&self, now: Nanos, most: u64) -> Attempt<RateReceipt> {
-        self.charge::<true>(now, 1, most, || self.unrecorded_limits(), |_| ())
+        self.charge(now, permits, || self.unrecorded_limits(), |_| ())
     }
 
     /// What may go unrecorded.
@@ -164,30 +158,27 @@ impl AtomicState {
         let mut found = None;
         let (most, until) = (most.load(Ordering::Relaxed), end.load(Ordering::Relaxed));
         let limits = || Limits { most, until };
-        let attempt = self.charge::<false>(now, permits, permits, limits, |it| found = Some(it));
+        let attempt = self.charge(now, permits, limits, |it| found = Some(it));
         (attempt, found)
     }
 
     #[inline(always)]
-    fn charge<const UP_TO: bool>(
+    fn charge(
         &self,
         now: Nanos,
-        least: u64,
-        wanted: u64,
+        permits: u64,
         limits: impl Fn() -> Limits,
         charged: impl FnOnce(Found),
     ) -> Attempt<RateReceipt> {
         let parameters = &self.parameters;
         let mut bits = self.bits.load(Ordering::Acquire);
         loop {
-            // What must be ready.
-            let mut permits = least;
             let Limits { most, until } = limits();
             if permits > most {
                 return Attempt::Undecided;
             }
             let unit = parameters.unit.load(Ordering::Relaxed);
-            let mut units = permits.wrapping_mul(unit);
+            let units = permits.wrapping_mul(unit);
             let multiplier = parameters.multiplier.load(Ordering::Relaxed);
             let bump = parameters.bump.load(Ordering::Relaxed);
             let here = position_at(now, multiplier).wrapping_add(bump);
@@ -216,15 +207,6 @@ impl AtomicState {
             let full = here.wrapping_sub(burst);
             let overflows = full.cast_signed() > bits.wrapping_add(1).cast_signed();
             let start = if overflows { full } else { bits };
-            if UP_TO {
-                // As `Schedule::stored`. A unit is a power of two.
-                let stored = here.wrapping_sub(start).min(burst) >> (unit.trailing_zeros() & 63);
-                permits = wanted.min(stored.max(least));
-                if permits > most {
-                    return Attempt::Undecided;
-                }
-                units = permits.wrapping_mul(unit);
-            }
             let next = start.wrapping_add(units);
             // Read before the exchange, which proves that they were in force.
             let mark = parameters.mark.load(Ordering::Relaxed);
@@ -483,31 +465,6 @@ mod tests {
         }
     }
 
-    impl Twins {
-        /// The same for a call that takes what is stored. Returns whether the word decided.
-        fn ask_up_to(&mut self, now: Nanos, most: u64) -> Result<bool, TestCaseError> {
-            let one = self.schedule.ready_at(&self.state, 1);
-            let stored = self.schedule.stored(self.state.position, now);
-            match self.word.attempt_up_to(now, most) {
-                Attempt::Granted(receipt) => {
-                    let is_ready = one.is_ok_and(|one| one.has_come(now));
-                    prop_assert!(is_ready);
-                    let taken = most.min(u64::from(stored.max(1)));
-                    // As nothing records it.
-                    prop_assert!(taken <= self.schedule.most_in_a_slot());
-                    prop_assert_eq!(receipt, self.schedule.charge(&mut self.state, now, taken));
-                }
-                Attempt::NotBefore(due) => {
-                    prop_assert!(due > now && one == Ok(crate::policy::Ready::At(due)));
-                }
-                Attempt::Undecided => return Ok(false),
-            }
-            let position = self.word.position();
-            prop_assert!(position.is_none_or(|position| position == self.state.position));
-            Ok(true)
-        }
-    }
-
     fn schedules() -> impl Strategy<Value = Schedule> {
         let rates = (-4.9f64..=9.0).prop_map(|exponent| {
             // The ends themselves, too.
@@ -553,30 +510,13 @@ mod tests {
             }
         }
 
-        /// One call of a word that takes what is stored: about as much as that, and anything.
-        #[test]
-        fn the_word_takes_what_is_stored(
-            schedule in schedules(), now in times(), most in permits(), permit in 0i128..300,
-            units in -3i128..4,
-        ) {
-            let now = Nanos::new(now);
-            let at = schedule.position_at(now) - permit * schedule.units(1) + units;
-            let is_decided = Twins::new(schedule, at, now).ask_up_to(now, most)?;
-            // Small numbers are not left to the mutex.
-            let is_early = schedule.position_at(now) < (1 << 62) - 1;
-            let is_small = most <= schedule.most_in_a_slot() && schedule.units(most) < 1 << 61;
-            if is_early && is_small && (0..1 << 61).contains(&at) && schedule.most() > 0 {
-                prop_assert!(is_decided);
-            }
-        }
-
         /// Many calls of one word, with changes between them. A call that was read at an earlier time
         /// than the last one is one of them, as after a thread has been preempted.
         #[test]
         fn the_word_goes_on_as_the_schedule_does(
             schedule in schedules(), others in prop::collection::vec(schedules(), 1..3),
             start in times(), calls in prop::collection::vec(
-                (-1000i64..1 << 20, permits(), 0u8..12), 1..30,
+                (-1000i64..1 << 20, permits(), 0u8..11), 1..30,
             ),
         ) {
             let position = schedule.position_at(Nanos::new(start));
@@ -608,7 +548,6 @@ mod tests {
                         twins.schedule.refund(&mut twins.state, at, permits, receipt);
                         twins.publish(at);
                     },
-                    5 => _ = twins.ask_up_to(at, permits)?,
                     _ => _ = twins.ask(at, permits)?,
                 }
                 // No word under other parameters comes again.

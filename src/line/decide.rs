@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Line;
 use super::atomic_state::AtomicState;
-use super::charge::{Charge, Taking};
+use super::charge::Charge;
 use crate::error::Error;
 use crate::policy::lock_free::LockFree;
 use crate::policy::packed::Attempt;
@@ -65,24 +65,6 @@ impl<P: Policy> Line<P> {
         match attempt {
             Attempt::Granted(receipt) => Some(Ok(self.granted_by_word(&lock_free, receipt))),
             Attempt::NotBefore(due) => self.refused_by_word(now, due, max_wait),
-            Attempt::Undecided => None,
-        }
-    }
-
-    /// As [`take_up_to`](Self::take_up_to), which has to take the mutex if this is `None`.
-    #[inline]
-    pub(super) fn take_up_to_at_once(&self, most: P::Cost) -> Option<Result<Taking<P>, Error>> {
-        if most.is_zero() {
-            return Some(self.charge_nothing().map(|charge| (most, charge)));
-        }
-        let (Some(lock_free), Some(word)) = (P::HOOKS.lock_free, &self.word) else { return None };
-        let now = self.clock.now();
-        match word.attempt_up_to(now, most.permits()) {
-            Attempt::Granted(receipt) => {
-                let cost = most.at_most(receipt.permits());
-                Some(Ok((cost, self.granted_by_word(&lock_free, receipt))))
-            }
-            Attempt::NotBefore(due) => Some(Err(self.denied_by_word(now, due))),
             Attempt::Undecided => None,
         }
     }

@@ -44,17 +44,6 @@ impl<P: Policy> Line<P> {
         self.with_lock(|inner, now| inner.enter(now, cost, max_wait, claim, waker).map(entered))
     }
 
-    /// Takes as much of `most` as is there now, or is refused as one permit of each part would be.
-    #[inline]
-    pub(crate) fn take_up_to(&self, most: P::Cost) -> Result<Taking<P>, Error> {
-        self.take_up_to_at_once(most).unwrap_or_else(|| self.take_up_to_with_lock(most))
-    }
-
-    #[inline(never)]
-    fn take_up_to_with_lock(&self, most: P::Cost) -> Result<Taking<P>, Error> {
-        self.try_take(|inner, now| inner.take_up_to(now, most))
-    }
-
     /// Takes permits by `take`, which does not count them as granted.
     pub(crate) fn take(&self, take: impl FnOnce(&mut Inner<P>, Nanos) -> Taking<P>) -> Taking<P> {
         let mut taken = Taken::new(self);
@@ -64,6 +53,7 @@ impl<P: Policy> Line<P> {
     }
 
     /// Takes permits by `take`, which counts them as granted, or fails.
+    #[cfg(feature = "feedback")]
     pub(crate) fn try_take<E>(
         &self,
         take: impl FnOnce(&mut Inner<P>, Nanos) -> Result<Taking<P>, E>,

@@ -3,7 +3,7 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::charge::{Charge, Taking};
+use super::charge::Charge;
 use super::inner::{Admission, Inner};
 use super::tail::ROUGHLY;
 use super::waiting::{Place, Waiter};
@@ -13,27 +13,6 @@ use crate::units::{Nanos, saturating_nanos};
 use crate::wait_queue::{Arrival, Claim, WaiterId};
 
 impl<P: Policy> Inner<P> {
-    /// As `Line::take_up_to`.
-    pub(super) fn take_up_to(&mut self, now: Nanos, most: P::Cost) -> Result<Taking<P>, Error> {
-        let taken = self.at_hand(now, most);
-        match self.enter(now, taken, Some(Duration::ZERO), Claim::InOrder, None)? {
-            Admission::Granted(charge) => Ok((taken, charge)),
-            Admission::Waiting(_) => unreachable!("waiting without time to wait"),
-        }
-    }
-
-    /// The part of `most` that can be taken now; one permit of each part if that cannot.
-    fn at_hand(&self, now: Nanos, most: P::Cost) -> P::Cost {
-        let least = most.each(P::Cost::ONE, u32::min);
-        if !self.is_quiet(now) || !self.is_ready(now, least) {
-            return least;
-        }
-        let there = self.policy.available(&self.state, now).each(least, u32::max);
-        let part = most.each(there, u32::min);
-        // A policy of the user's own may say otherwise.
-        if self.is_ready(now, part) { part } else { least }
-    }
-
     pub(super) fn enter(
         &mut self,
         now: Nanos,

@@ -86,8 +86,6 @@ enum Call {
     Try(u32),
     /// The same by a thread that read the clock at this time; if it reads it again, it is `NOW`.
     TryAt(Nanos, u32),
-    /// Take as many of these as are there, or be refused.
-    TryUpTo(u32),
     /// Take this many permits and give them back.
     TryAndRefund(u32),
     /// Change to this many nanoseconds a permit.
@@ -114,7 +112,6 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
             read_once(read, NOW);
             ask_now(line, n, at_once).is_ok()
         }
-        Call::TryUpTo(n) => line.take_up_to(n).is_ok(),
         Call::TryAndRefund(n) => match ask_now(line, n, at_once) {
             Ok(Admission::Granted(Charge { receipt, .. })) => {
                 line.change(Change::Refund { part: n, held: n, receipt }, |_| ()).is_ok()
@@ -160,13 +157,6 @@ impl<P: Modelled> Serial<P> {
     }
 }
 
-impl<P: Modelled> Serial<P> {
-    fn try_up_to(&mut self, n: u32) -> bool {
-        let there = self.policy.available(&self.state, NOW).max(1);
-        self.try_at(NOW, n.min(there)).is_some()
-    }
-}
-
 /// What all orders one after another lead to. A refund is a step of its own.
 fn serial_outcomes<P: Modelled>(threads: &'static [&'static [Call]]) -> Vec<Outcome> {
     /// A thread's next call, and whether it has still to give back what it took.
@@ -192,7 +182,6 @@ fn serial_outcomes<P: Modelled>(threads: &'static [&'static [Call]]) -> Vec<Outc
                 let answer = match *call {
                     Call::Try(n) => serial.try_at(NOW, n).is_some(),
                     Call::TryAt(read, n) => serial.try_at(read, n).is_some(),
-                    Call::TryUpTo(n) => serial.try_up_to(n),
                     Call::TryAndRefund(n) => {
                         let receipt = serial.try_at(NOW, n);
                         progress[thread].1 = receipt.clone().map(|receipt| (n, receipt));
@@ -328,17 +317,6 @@ fn a_refund_across_a_change_brings_no_old_word_back() {
     check_with_refunds::<SmoothBursty>(2, &[&[Try(1), Try(1)], &[TryAndRefund(3), SetPolicy(7)]]);
 }
 
-/// A bucket of three, and a store of a hundred.
-#[test]
-fn what_is_there_is_taken_once_and_at_the_price_in_force() {
-    use Call::{SetPolicy, Try, TryUpTo};
-    check::<TokenBucket>(3, &[&[TryUpTo(2), TryUpTo(2)], &[TryUpTo(2)]]);
-    check::<TokenBucket>(3, &[&[TryUpTo(5)], &[Try(1), Try(2)]]);
-    check::<SmoothBursty>(3, &[&[TryUpTo(500), Try(1)], &[TryUpTo(60)]]);
-    check::<SmoothBursty>(2, &[&[TryUpTo(60), TryUpTo(60)], &[SetPolicy(7), Try(1)]]);
-    check::<SmoothWarmingUp>(2, &[&[TryUpTo(2), Try(1)], &[TryUpTo(500)]]);
-}
-
 /// Calls that are recorded, and calls that are not, while others take the mutex.
 #[test]
 fn what_is_recorded_is_charged_once_and_comes_back_once() {
@@ -355,7 +333,6 @@ fn what_is_recorded_is_charged_once_and_comes_back_once() {
 fn no_caller_is_granted_in_a_pause() {
     use Call::{Pause, SetPolicy, Try};
     check::<SmoothBursty>(3, &[&[Try(1), Try(1)], &[Pause(50), SetPolicy(7)]]);
-    check::<SmoothBursty>(2, &[&[Call::TryUpTo(5), Try(1)], &[Pause(50), SetPolicy(7)]]);
 }
 
 /// The short lock, with refunds and changes under it.

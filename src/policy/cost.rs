@@ -59,15 +59,6 @@ pub trait Cost:
         (0..Self::NUMBERS).map(move |index| self.number(index))
     }
 
-    /// The same with no number greater than `permits`.
-    #[doc(hidden)]
-    #[inline]
-    #[must_use]
-    fn at_most(self, permits: u64) -> Self {
-        let permits = u32::try_from(permits).unwrap_or(u32::MAX);
-        Self::from_numbers(|index| self.number(index).min(permits))
-    }
-
     /// Combines each number with the same number of `other`.
     #[doc(hidden)]
     #[inline]

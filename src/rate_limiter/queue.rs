@@ -125,10 +125,6 @@ impl<'a, P: Policy> Queue for &'a RateLimiter<P> {
 
 /// The futures of these methods do not borrow the limiter, as its own methods' futures do.
 impl<P: Policy> Limiter for RateLimiter<P> {
-    async fn try_acquire_up_to(&self, n: P::Cost) -> Result<Self::Grant, Error> {
-        Ok(self.try_acquire_up_to(n)?.into_owned())
-    }
-
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
         self.pause_for(duration);
         Ok(())

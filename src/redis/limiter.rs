@@ -30,9 +30,8 @@ use crate::wait_queue::End;
 ///
 /// # Order, timeouts, and cancelled calls
 ///
-/// Callers of one process are served in FIFO order, [ahead of others](crate::Acquire::ahead_by) or [by
-/// tenant](crate::Acquire::for_tenant); callers of different processes in the order in which their requests reach the
-/// server.
+/// Callers of one process are served in FIFO order, or [ahead of others](crate::Acquire::ahead_by); callers of different
+/// processes in the order in which their requests reach the server. Tenants do not take turns.
 ///
 /// A call with a timeout fails as soon as Redis has replied that it cannot be granted in time, behind the waiters of this
 /// process. A grant can be late by a round trip: permits that are due at the timeout are granted when the reply says so.

@@ -9,7 +9,7 @@
 //!
 //! | part | owns |
 //! |---|---|
-//! | [`roster`] | the waiters: their order, with the [`start_tags`] of tenants, bookings and outcomes |
+//! | [`roster`] | the waiters: their order, bookings and outcomes |
 //! | [`pacing`] | when the head is asked for, how far a request reaches, the last refusal |
 //! | [`transport`] | the request in flight and its slot |
 //! | [`outbox`] | the changes that wait to be sent |
@@ -36,7 +36,6 @@ mod report;
 mod request;
 mod roster;
 mod spares;
-mod start_tags;
 mod time;
 mod transport;
 pub(super) mod waiter;

@@ -19,12 +19,12 @@ impl Tenant {
     }
 
     /// `None` for callers without a tenant.
-    pub(crate) fn id(tenant: Option<Self>) -> Option<u64> {
+    pub(super) fn id(tenant: Option<Self>) -> Option<u64> {
         tenant.map(|tenant| tenant.id)
     }
 
     /// What permits cost a tenant, rounded up, so never nothing.
-    pub(crate) fn price(tenant: Option<Self>, permits: u64) -> u128 {
+    pub(super) fn price(tenant: Option<Self>, permits: u64) -> u128 {
         let weight = tenant.map_or(1, |tenant| tenant.weight.get());
         (u128::from(permits.max(1)) << PRICE_BITS).div_ceil(u128::from(weight))
     }

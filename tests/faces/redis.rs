@@ -28,21 +28,22 @@ fn in_process<P: TestPolicy>(policy: P, clock: ManualClock) -> RateLimiter<P> {
 const ONE_OF_TWO: &str =
     "It says which limiter; `first()` and `second()` of the grant say which rule.";
 const THE_FIRST: &str = "Others may share the second limiter, so it is not changed.";
+const IN_ORDER: &str = "Callers of tenants queue in the order of arrival.";
 const LAST_REPLY: &str = "It is known from the last reply of Redis, and changes with the next one.";
 
 faces! {
     plain_key "`RedisRateLimiter`":
-        |policy, clock| plain(policy, clock), Delay LAST_REPLY;
+        |policy, clock| plain(policy, clock), Delay LAST_REPLY, Tenants IN_ORDER;
     other_key "`RedisRateLimiter` at a key":
-        |policy, clock| at_key(policy, clock), Delay LAST_REPLY;
+        |policy, clock| at_key(policy, clock), Delay LAST_REPLY, Tenants IN_ORDER;
     any "`AnyRateLimiter` of it": |policy, clock| AnyRateLimiter::new(plain(policy, clock)),
-        Delay LAST_REPLY;
+        Delay LAST_REPLY, Tenants IN_ORDER;
     and_in_process "`And`, of it and a `RateLimiter`":
         |policy, clock| plain(policy.clone(), clock.clone()).and(&in_process(policy, clock)),
-        Delay LAST_REPLY, LimitedBy ONE_OF_TWO, Reset THE_FIRST;
+        Delay LAST_REPLY, Tenants IN_ORDER, LimitedBy ONE_OF_TWO, Reset THE_FIRST;
     in_process_and "`And`, of a `RateLimiter` and it":
         |policy, clock| in_process(policy.clone(), clock.clone()).and(&plain(policy, clock)),
         LimitedBy ONE_OF_TWO, Reset THE_FIRST;
     feedback "`Feedback` of it": |policy, clock| Feedback::new(plain(policy, clock)),
-        Delay LAST_REPLY;
+        Delay LAST_REPLY, Tenants IN_ORDER;
 }

@@ -29,10 +29,11 @@ const HAVE_LAWS: &[Ability] = each_law!(abilities_of_laws!);
 
 const HEAD: &str = "# Which limiter can do what
 
-Every limiter is a [`Limiter`](https://docs.rs/tollgate/latest/tollgate/trait.Limiter.html), with the same calls. This
-table is written by the tests that check each cell of it: `ABILITIES=write cargo test --all-features --test
-redis_laws abilities`.
+Every limiter is a [`Limiter`][../src/limiter.rs], with the same calls. This table is written by the tests that check each
+cell of it: `ABILITIES=write cargo test -p tests --test redis_laws abilities`.
 ";
+
+const LINKS: &str = "\n[../src/limiter.rs]: ../src/limiter.rs\n";
 
 fn render(columns: &[Column]) -> String {
     let mut page = String::from(HEAD);
@@ -64,7 +65,7 @@ fn render(columns: &[Column]) -> String {
     for (number, reason) in reasons.iter().enumerate() {
         write!(page, "\n[^{}]: {reason}\n", number + 1).expect("a string");
     }
-    page
+    page + LINKS
 }
 
 /// The page says what the laws have found. With `ABILITIES=write` it is written.

@@ -95,8 +95,6 @@ fn nothing_opens_a_closed_limiter() {
     limiter.set_policy(limiter.policy());
     clock.advance(secs(60));
     closed(limiter.try_acquire(1));
-    closed(limiter.try_acquire_up_to(3));
-    closed(limiter.try_acquire_up_to(0));
     closed(limiter.try_acquire(0));
     // Nothing can be taken from it, so nothing is there.
     assert_eq!(limiter.available(), 0);
@@ -163,7 +161,6 @@ fn a_map_is_closed_at_all_keys_and_stays_so() {
             for n in [0, 1] {
                 // More calls than there are between two sweeps.
                 (0..40).for_each(|_| closed(clone.try_acquire(&key, n)));
-                closed(clone.try_acquire_up_to(&key, n));
                 closed(clone.blocking_acquire(&key, n));
                 closed(clone.blocking_try_acquire_timeout(&key, n, secs(1)));
                 closed(clone.reserve(&key, n));

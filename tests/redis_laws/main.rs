@@ -23,7 +23,6 @@ mod priorities;
 mod reports;
 mod shares;
 mod simulation;
-mod tenants;
 // One key of many is not tested here.
 #[allow(dead_code)]
 #[macro_use]

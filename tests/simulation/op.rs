@@ -28,10 +28,6 @@ pub(crate) enum Op {
         ask: Ask,
         how: How,
     },
-    UpTo {
-        stage: usize,
-        n: u32,
-    },
     /// Runs work that is polled `steps` times, and costs `actual` in the end, or panics.
     Run {
         stage: usize,
@@ -134,8 +130,6 @@ impl Setup {
                 ask.timeout = ask.timeout.map(|timeout| timeout * 100_000);
                 Op::Arrive { stage, ask, how: if how == How::Kept { How::Reserved } else { how } }
             }
-            // What no caller took, or it would be full in the end.
-            Op::UpTo { stage, .. } => Op::UpTo { stage, n: u32::MAX },
             Op::Run { stage, n, steps, actual } => {
                 let actual = Some(actual.unwrap_or(n) * scale(stage));
                 Op::Run { stage, n: n * scale(stage), steps, actual }
@@ -157,8 +151,7 @@ impl Setup {
         let n = chance.cost(MOST);
         let kinds = if self.is_long { 905 } else { 1000 };
         match chance.below(kinds) {
-            0..230 => Op::Arrive { stage, ask: self.ask(stage, n, chance), how: how(chance) },
-            230..250 => Op::UpTo { stage, n },
+            0..250 => Op::Arrive { stage, ask: self.ask(stage, n, chance), how: how(chance) },
             250..280 => {
                 let actual = (chance.below(8) > 0).then(|| chance.cost(n + 2) - 1);
                 let steps = u8::try_from(chance.below(4)).expect("few");

@@ -64,20 +64,6 @@ impl Run {
         let of_tasks = |pick: usize| (!self.tasks.is_empty()).then(|| pick % self.tasks.len());
         match op {
             Op::Arrive { stage, ask, how } => self.arrive(stage, ask, how)?,
-            Op::UpTo { stage, n } => {
-                let subject = &self.stages[stage].subject;
-                if let Some(answer) = attempt(|| subject.up_to(n))? {
-                    self.decided_at_once(
-                        stage,
-                        Ask { n, timeout: Some(Duration::ZERO), ..NOTHING },
-                        answer,
-                    )?;
-                } else {
-                    // It may have met the panic before it asked.
-                    self.lost(stage);
-                    self.stages[stage].tally.uncounted += 1;
-                }
-            }
             Op::Run { stage, n, steps, actual } => {
                 let (work, future) = Work::new(&self.clock, steps, actual);
                 let future = self.stages[stage].subject.run(n, future);

@@ -43,7 +43,6 @@ impl Ask {
 pub(crate) trait Subject {
     fn ask(&self, ask: &Ask) -> Pinned<Answer>;
     fn enter(&self, ask: &Ask) -> Result<Box<dyn Place>, Error>;
-    fn up_to(&self, n: u32) -> Answer;
     /// Runs `work`, and settles the cost by its output.
     fn run(
         &self,
@@ -80,10 +79,6 @@ impl<L: OwnedLimiter<Cost = u32, Owned: Queue<Grant: 'static>>> Subject for L {
 
     fn enter(&self, ask: &Ask) -> Result<Box<dyn Place>, Error> {
         Ok(Box::new(at_once(ask.of(self).enter())?))
-    }
-
-    fn up_to(&self, n: u32) -> Answer {
-        at_once(Limiter::try_acquire_up_to(self, n)).map(held)
     }
 
     fn run(

@@ -10,15 +10,15 @@ use crate::error::Error;
 use crate::redis::options::Options;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, Arrival, Bounds, Claim, WaiterId};
+use crate::wait_queue::{AfterUnlock, Arrival, Bounds, WaiterId};
 
 impl<P: Scripted> KeyLine<P> {
-    /// Joins the queue at the place that it claims. `max_wait`: from the arrival. `Err` if the caller need not wait.
+    /// Joins the queue as if it had come `ahead` earlier. `max_wait`: from the arrival. `Err` if the caller need not wait.
     pub(crate) fn enter(
         &mut self,
         arrived: Nanos,
         cost: P::Cost,
-        (max_wait, claim): (Option<Duration>, Claim),
+        (max_wait, ahead): (Option<Duration>, Duration),
         (turn, waker): (Turn, Option<Waker>),
     ) -> Result<WaiterId, Outcome> {
         let now = self.now();
@@ -31,7 +31,7 @@ impl<P: Scripted> KeyLine<P> {
             cost,
             joined: now,
             arrived,
-            arrival: Arrival::new(now, claim.ahead()),
+            arrival: Arrival::new(now, ahead),
             changes: self.outbox.made(),
             deadline,
             stage: Stage::Waiting(turn),
@@ -41,7 +41,7 @@ impl<P: Scripted> KeyLine<P> {
         };
         let spare = self.spares.first_for(cost).filter(|booking| waiter.is_in_time(booking));
         let needs_answer = turn != Turn::New || deadline.is_some() || self.context.scripts.room;
-        let (id, reach) = self.roster.enter(waiter, claim, needs_answer, waker);
+        let (id, reach) = self.roster.enter(waiter, ahead, needs_answer, waker);
         self.ask_again_for(reach);
         if self.roster.head() == Some(id) && spare.is_some() {
             self.hand_on_spare();

@@ -9,7 +9,6 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::flight::BATCH;
-use super::start_tags::{StartTags, TaggedPlace};
 use super::waiter::{Answered, Booking, GrantInfo, KeyWaiter, Outcome, Stage, Turn};
 use crate::clock::Alarm;
 use crate::error::QueueLimit;
@@ -17,7 +16,7 @@ use crate::part::Part;
 use crate::policy::Cost;
 use crate::redis::script::wire::Ahead;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, Bounds, Claim, WaitQueue, WaiterId};
+use crate::wait_queue::{AfterUnlock, Bounds, WaitQueue, WaiterId};
 
 pub(super) struct Roster<C> {
     /// First the waiters with a booking, in the order of their bookings, then those without.
@@ -26,8 +25,6 @@ pub(super) struct Roster<C> {
     head: Option<WaiterId>,
     /// The waiters from the head on that need no answer now.
     later: Answered<C>,
-    /// If callers come for tenants, until the queue is empty: the order of the waiters without a booking.
-    tags: Option<Box<StartTags>>,
     /// Waiters without a booking; and stale entries, which stay in the queue until the reply.
     waiting: usize,
     gone: usize,
@@ -57,8 +54,8 @@ impl<C> Index<WaiterId> for Roster<C> {
 /// The order.
 impl<C: Cost> Roster<C> {
     pub(super) fn new() -> Self {
-        let (head, later, tags, waiting, gone, permits, served) = Default::default();
-        Self { queue: WaitQueue::new(), head, later, tags, waiting, gone, permits, served }
+        let (head, later, waiting, gone, permits, served) = Default::default();
+        Self { queue: WaitQueue::new(), head, later, waiting, gone, permits, served }
     }
 
     /// How many callers wait.
@@ -131,27 +128,21 @@ impl<C: Cost> Roster<C> {
         position.map(|position| position + 1)
     }
 
-    /// A caller joins: behind all others, or ahead of those that came later by their arrivals, or in the turn of its
-    /// tenant. Waiters with a booking are not overtaken.
+    /// A caller joins: behind all others, or ahead of those that came later by their arrivals. Waiters with a booking are
+    /// not overtaken. `ahead`: by how much it goes ahead.
     pub(super) fn enter(
         &mut self,
         waiter: KeyWaiter<C>,
-        claim: Claim,
+        ahead: Duration,
         needs_answer: bool,
         waker: Option<Waker>,
     ) -> (WaiterId, Option<usize>) {
-        let tagged = self.tagged_place(&waiter, claim);
         self.permits = self.permits.saturating_add(waiter.cost.permits());
         self.waiting += 1;
         // A caller that has no time to wait gets its outcome with the reply.
         let at = waiter.deadline.filter(|&at| at > waiter.joined);
-        let next = match &tagged {
-            Some(place) => place.next,
-            None => {
-                let head = self.head.filter(|_| !claim.ahead().is_zero());
-                head.and_then(|head| self.queue.overtaken(waiter.arrival, Some(head)))
-            }
-        };
+        let head = self.head.filter(|_| !ahead.is_zero());
+        let next = head.and_then(|head| self.queue.overtaken(waiter.arrival, Some(head)));
         let (id, mut reach) = match next {
             None => {
                 let id = self.queue.push(waiter, at, waker);
@@ -164,29 +155,11 @@ impl<C: Cost> Roster<C> {
                 (id, self.entered_before(next, id, needs_answer))
             }
         };
-        if let (Some(tags), Some(place)) = (&mut self.tags, tagged) {
-            tags.join(id, place);
-        }
         if self.later.next == Some(id) && !needs_answer {
             // It waits as long as it takes.
             reach = reach.max(self.later(id));
         }
         (id, reach)
-    }
-
-    /// The place of one more caller if tenants take turns. They do from the first caller of one until the queue is empty.
-    fn tagged_place(&mut self, waiter: &KeyWaiter<C>, claim: Claim) -> Option<TaggedPlace> {
-        if self.tags.is_none() && claim.tenant().is_some() {
-            let mut tags = StartTags::default();
-            for id in self.unanswered() {
-                let waiter = &self.queue[id];
-                let place = tags.place(Claim::InOrder, waiter.cost.permits(), waiter.arrival);
-                tags.join(id, place);
-            }
-            self.tags = Some(Box::new(tags));
-        }
-        let tags = self.tags.as_ref()?;
-        Some(tags.place(claim, waiter.cost.permits(), waiter.arrival))
     }
 
     /// A caller has entered ahead of `next`, which has no booking.
@@ -275,9 +248,6 @@ impl<C: Cost> Roster<C> {
             self.later.next = self.queue.behind(id);
         }
         self.queue.unlink(id);
-        if self.is_empty() {
-            self.tags = None;
-        }
         self.permits = self.permits.saturating_sub(self.queue[id].cost.permits());
     }
 }
@@ -373,9 +343,6 @@ impl<C: Cost> Roster<C> {
         self.waiting -= 1;
         self.reserved(id);
         self.not_later(id);
-        if let Some(tags) = &mut self.tags {
-            tags.serve(id);
-        }
         match self.head {
             Some(head) if head != id => self.queue.move_before(head, id),
             _ => self.head = self.queue.behind(id),
@@ -491,9 +458,6 @@ impl<C: Cost> Roster<C> {
     pub(super) fn give_up(&mut self, id: WaiterId, outcome: Option<Outcome>) -> bool {
         self.waiting -= 1;
         self.not_later(id);
-        if let Some(tags) = &mut self.tags {
-            tags.leave(id);
-        }
         let waiter = &mut self.queue[id];
         if waiter.stage.is_asked() {
             waiter.stage = Stage::Stale(outcome);

@@ -180,20 +180,6 @@ pub(crate) fn no_timed_grant_is_late<F: Face>() {
     assert_eq!(granted(behind).waited(), 11 * TENTH);
 }
 
-pub(crate) fn as_much_is_taken_as_there_is<F: Face>() {
-    let (clock, limiter) = full::<F>(5);
-    assert_eq!(granted(limiter.try_acquire_up_to(2)).cost(), 2);
-    assert_eq!(granted(limiter.try_acquire_up_to(10)).cost(), 3);
-    is_denied(at_once(limiter.try_acquire_up_to(10)), TENTH);
-    clock.advance(TENTH);
-    assert_eq!(granted(limiter.try_acquire_up_to(10)).cost(), 1);
-    // Not past the queue.
-    let mut waiting = limiter.acquire(2);
-    waits(&mut waiting);
-    clock.advance(TENTH);
-    is_denied(at_once(limiter.try_acquire_up_to(10)), 2 * TENTH);
-}
-
 pub(crate) fn those_behind_a_caller_that_leaves_move_up<F: Face>() {
     let (clock, limiter) = empty::<F>(1);
     let before = limiter.stats();
@@ -252,7 +238,6 @@ pub(crate) fn threads_get_what_tasks_get<F: Face>() {
     let (clock, limiter) = skipping::<F>();
     let mut of_tasks = Outcomes::new();
     note(&mut of_tasks, block_on(limiter.acquire(2)), &clock);
-    note(&mut of_tasks, block_on(limiter.try_acquire_up_to(2)), &clock);
     note(&mut of_tasks, block_on(limiter.try_acquire(1)), &clock);
     note(&mut of_tasks, block_on(limiter.acquire(1)), &clock);
     note(&mut of_tasks, block_on(limiter.try_acquire_timeout(1, ms(99))), &clock);
@@ -263,7 +248,6 @@ pub(crate) fn threads_get_what_tasks_get<F: Face>() {
     let (clock, limiter) = skipping::<F>();
     let mut of_threads = Outcomes::new();
     note(&mut of_threads, limiter.blocking_acquire(2), &clock);
-    note(&mut of_threads, limiter.blocking_try_acquire_up_to(2), &clock);
     note(&mut of_threads, limiter.blocking_try_acquire(1), &clock);
     note(&mut of_threads, limiter.blocking_acquire(1), &clock);
     note(&mut of_threads, limiter.blocking_try_acquire_timeout(1, ms(99)), &clock);

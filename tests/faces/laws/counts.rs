@@ -14,7 +14,7 @@ pub(crate) fn what_is_left_is_told<F: Face>() {
     clock.advance(TENTH);
     assert_eq!(granted(limiter.available()), 7);
     // Asking takes nothing.
-    assert_eq!(granted(limiter.try_acquire_up_to(10)).cost(), 7);
+    assert_eq!(granted(limiter.try_acquire(7)).cost(), 7);
     assert_eq!(granted(limiter.available()), 0);
 }
 

@@ -26,7 +26,7 @@ fn is_closed(limiter: &impl OwnedLimiter<Cost = u32>) {
         closed(at_once(limiter.acquire_for("ann", n)));
         closed(at_once(clone.try_acquire(n)));
         closed(at_once(clone.try_acquire_timeout(n, TENTH)));
-        closed(at_once(any.try_acquire_up_to(n)));
+        closed(at_once(any.try_acquire(n)));
         closed(at_once(any.reserve(n)));
         closed(limiter.blocking_acquire(n));
         closed(limiter.blocking_try_acquire_timeout(n, TENTH));

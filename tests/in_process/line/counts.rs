@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Error, FixedWindow, ManualClock, Rate, RateLimiter, Stats, TokenBucket, Unlimited};
+use tollgate::{FixedWindow, ManualClock, Rate, RateLimiter, Stats, TokenBucket, Unlimited};
 
 use crate::support::{Limiter, bursty, busy, is_waiting, ms, outcome, secs, waited};
 
@@ -42,18 +42,6 @@ fn a_refusal_of_a_window_is_counted_once() {
         assert_eq!(limiter.try_acquire(1).is_err(), refused > 0);
         assert_eq!((limiter.stats().granted, limiter.stats().refused), (1, refused));
     }
-}
-
-/// It asks for as much as there is, but waiters are ahead of it.
-#[test]
-fn as_much_as_is_there_is_refused_as_one_permit_would_be() {
-    let limiter =
-        RateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 10), ManualClock::new());
-    limiter.try_acquire(5).expect("full");
-    let _place = limiter.reserve(10).expect("a place");
-    let one = limiter.try_acquire(1).map(drop);
-    assert_eq!(one.as_ref().map_err(Error::retry_after), Err(Some(ms(600))));
-    assert_eq!(limiter.try_acquire_up_to(4).map(drop), one);
 }
 
 #[test]

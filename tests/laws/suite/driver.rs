@@ -168,10 +168,6 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     pub(crate) fn take(&mut self, step: Step) {
         match step {
             Step::Arrive { n, timeout, polled, rank } => self.arrive(n, timeout, polled, rank),
-            Step::UpTo(n) => {
-                let caller = self.take_up_to(n);
-                self.callers.push(caller);
-            }
             Step::NoArrival => self.callers.push(None),
             Step::Leave(id) => self.leave(id),
             Step::Drop(id) => self.drop_grant(id),
@@ -226,40 +222,6 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             version: 0,
             decided: None,
         }
-    }
-
-    /// A call takes exactly what is available, at least one permit, or gets the error of that one. `None` if the
-    /// subject has no such method.
-    fn take_up_to(&self, n: u32) -> Option<Caller<'a>> {
-        let (most, is_free) = (P::cost(n), self.subject.queue_len() == 0);
-        let there = self.subject.available().each(Cost::ONE, u32::max);
-        let mut caller = self.caller(n, Rank::default());
-        match self.subject.try_acquire_up_to(most)? {
-            Ok((taken, grant)) => {
-                assert!(is_free || n == 0, "{taken:?} of {most:?} ahead of waiters");
-                assert_eq!(taken, most.each(there, u32::min), "{there:?} were there");
-                assert!(grant.waited().is_zero());
-                let known = (0..=n).rev().find(|&n| P::cost(n) == taken);
-                // Charged are the parts of which some was asked for.
-                caller.n = known.unwrap_or(n);
-                caller.accept(grant);
-                if known.is_none() {
-                    // Of a tuple, and no cost of a script.
-                    caller.grant.take().into_iter().for_each(|grant| grant.refund());
-                    caller.given_back = true;
-                }
-            }
-            Err(error) => {
-                if !P::PUNISHES {
-                    let one = self.subject.try_acquire(most.each(Cost::ONE, u32::min));
-                    let one = one.err().expect("neither is one of them there");
-                    assert_eq!(error.to_string(), one.to_string());
-                }
-                caller.outcome = refused(caller.joined, &error);
-                caller.refused_at_once = true;
-            }
-        }
-        Some(caller)
     }
 
     fn arrive(&mut self, n: u32, timeout: Option<Time>, polled: bool, rank: Rank) {

@@ -14,7 +14,6 @@ use crate::turns::{Rank, Tenant};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Arrive { n: u32, patience: Patience, ahead: u32, tenant: Option<Tenant> },
-    UpTo(u32),
     Leave(usize),
     Refund(usize),
     Drop(usize),
@@ -49,8 +48,6 @@ pub(crate) struct Kinds {
     pub(crate) back: bool,
     /// Callers that enter ahead of others.
     pub(crate) ahead: bool,
-    /// Calls that take what is there. The oracle does not know them.
-    pub(crate) up_to: bool,
     /// Callers of tenants.
     pub(crate) tenants: bool,
 }
@@ -66,7 +63,6 @@ impl Kinds {
         pauses: true,
         back: false,
         ahead: true,
-        up_to: false,
         tenants: false,
     };
 }
@@ -96,7 +92,6 @@ pub(crate) fn scripts(kinds: Kinds) -> impl Strategy<Value = Vec<Op>> {
     };
     let advance = prop_oneof![(0u32..40, 0u32..3), (0u32..40, Just(0)), (0u32..400, Just(0))];
     let op = some_of(vec![
-        (5 * on(kinds.up_to), n.clone().prop_map(Op::UpTo).boxed()),
         (
             10,
             (n, patience, ahead, tenant)
@@ -130,8 +125,6 @@ pub(crate) enum Step {
         polled: bool,
         rank: Rank,
     },
-    /// Takes as much of this as is there.
-    UpTo(u32),
     /// In a twin, in place of an arrival in the other.
     NoArrival,
     /// Gives up a place, or a grant.
@@ -227,7 +220,7 @@ impl<P: Conforms> Play<'_, P> {
             Op::Advance { eighths: n, nanos } => Step::Advance(eighths(n) + i128::from(nanos)),
             Op::SetPolicy(index) => Step::SetPolicy(index % self.setup.versions.len()),
             Op::Pause(n) => Step::Pause(eighths(n).max(1)),
-            Op::SetBack(_) | Op::UpTo(_) => return None,
+            Op::SetBack(_) => return None,
         })
     }
 
@@ -241,7 +234,7 @@ impl<P: Conforms> Play<'_, P> {
             Step::Advance(span) => self.line.advance(span),
             Step::SetPolicy(index) => self.line.set_policy(index),
             Step::Pause(span) => self.line.pause(span),
-            Step::NoArrival | Step::SetBack(_) | Step::Look(_) | Step::UpTo(_) => {}
+            Step::NoArrival | Step::SetBack(_) | Step::Look(_) => {}
         }
         self.steps.push(step);
     }
@@ -288,10 +281,6 @@ pub(crate) fn steps<P: Conforms>(setup: &Setup<P>, script: &[Op]) -> Vec<Step> {
                     _ => None,
                 };
                 Step::Arrive { n, timeout, polled: true, rank }
-            }
-            Op::UpTo(n) => {
-                arrivals += 1;
-                Step::UpTo(n)
             }
             Op::Leave(index) | Op::Refund(index) => match late(index) {
                 Some(id) => Step::Leave(id),

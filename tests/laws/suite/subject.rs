@@ -17,9 +17,6 @@ pub(crate) trait Permits {
 /// A call that was granted or not.
 pub(crate) type Answer<'a> = Result<Box<dyn Permits + 'a>, Error>;
 
-/// What a call took, and its grant.
-pub(crate) type Part<'a, C> = Result<(C, Box<dyn Permits + 'a>), Error>;
-
 /// A caller on its way to a grant.
 pub(crate) type Waiting<'a> = Pin<Box<dyn Future<Output = Answer<'a>> + 'a>>;
 
@@ -33,11 +30,6 @@ pub(crate) trait Subject<P: Policy> {
     fn reserve(&self, cost: P::Cost, ahead: Duration) -> Option<Result<Waiting<'_>, Error>>;
 
     fn try_acquire(&self, cost: P::Cost) -> Answer<'_>;
-
-    /// `None` if the subject has no such method.
-    fn try_acquire_up_to(&self, _most: P::Cost) -> Option<Part<'_, P::Cost>> {
-        None
-    }
 
     fn try_acquire_timeout(&self, cost: P::Cost, timeout: Duration, ahead: Duration)
     -> Waiting<'_>;
@@ -93,17 +85,9 @@ impl<P: Policy> Permits for Grant<'_, P> {
     }
 }
 
-pub(crate) fn part<P: Policy>(answer: Result<Grant<'_, P>, Error>) -> Part<'_, P::Cost> {
-    answer.map(|grant| -> (P::Cost, Box<dyn Permits>) { (grant.cost(), Box::new(grant)) })
-}
-
 impl<P: Policy> Subject<P> for RateLimiter<P> {
     fn new(policy: P, clock: &ManualClock) -> Self {
         Self::with_clock(policy, clock)
-    }
-
-    fn try_acquire_up_to(&self, most: P::Cost) -> Option<Part<'_, P::Cost>> {
-        Some(part(self.try_acquire_up_to(most)))
     }
 
     fn acquire(&self, cost: P::Cost, ahead: Duration) -> Waiting<'_> {
@@ -197,10 +181,6 @@ impl<P: Policy> Subject<P> for Key<P> {
 
     fn try_acquire(&self, cost: P::Cost) -> Answer<'_> {
         answer(self.keys.try_acquire(&KEY, cost))
-    }
-
-    fn try_acquire_up_to(&self, most: P::Cost) -> Option<Part<'_, P::Cost>> {
-        Some(part(self.keys.try_acquire_up_to(&KEY, most)))
     }
 
     fn try_acquire_timeout(

@@ -11,9 +11,7 @@ use crate::subject::Subject;
 use crate::turns::Rank;
 
 pub(crate) fn no_span_grants_more_than_its_share<P: Conforms, S: Subject<P::Policy>>() {
-    let kinds = Kinds { timeouts: true, leaves: true, drops: true, ..Kinds::default() };
-    hold::<P, S>(kinds);
-    hold::<P, S>(Kinds { up_to: true, ..kinds });
+    hold::<P, S>(Kinds { timeouts: true, leaves: true, drops: true, ..Kinds::default() });
 }
 
 pub(crate) fn no_span_grants_more_than_its_share_to_tenants<P: Conforms, S: Subject<P::Policy>>() {
@@ -22,7 +20,6 @@ pub(crate) fn no_span_grants_more_than_its_share_to_tenants<P: Conforms, S: Subj
 
 pub(crate) fn refunds_and_changes_mint_nothing<P: Conforms, S: Subject<P::Policy>>() {
     hold::<P, S>(Kinds { changes: false, ..Kinds::FORWARD });
-    hold::<P, S>(Kinds { up_to: true, ..Kinds::FORWARD });
     hold::<P, S>(Kinds { refunds: false, leaves: false, ..Kinds::FORWARD });
 }
 

@@ -87,9 +87,7 @@ async fn anything() {
         grant.settle(2).await.expect("nothing to settle");
         grant.refund();
     }
-    let several = limiter.try_acquire_up_to(3).await.expect("allowed");
-    assert_eq!((several.cost(), several.is_shared()), (3, false));
-    assert_eq!(limiter.stats().granted, 1002 + warmed, "they count");
+    assert_eq!(limiter.stats().granted, 1001 + warmed, "they count");
     let back = again(&server, &limiter, &events).await;
     fault("no server, Unavailable::Allow", "Reconnecting")
         .answer("granted at once, without limit")

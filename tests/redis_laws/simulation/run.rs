@@ -61,31 +61,11 @@ enum What<P: Scripted> {
     Placed(Reservation<RedisRateLimiter<P, Wire>>),
 }
 
-/// The place that a caller asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Claim {
-    Ahead(Duration),
-    /// Its number is its weight.
-    Tenant(u32),
-}
-
-impl Claim {
-    fn of<P: Scripted>(
-        self,
-        caller: Acquire<RedisRateLimiter<P, Wire>>,
-    ) -> Acquire<RedisRateLimiter<P, Wire>> {
-        match self {
-            Self::Ahead(ahead) => caller.ahead_by(ahead),
-            Self::Tenant(tenant) => caller.for_tenant(&tenant).weight(tenant),
-        }
-    }
-}
-
 struct Caller<P: Scripted> {
     line: usize,
     cost: u32,
     patience: Option<Duration>,
-    claim: Claim,
+    ahead: Duration,
     /// Its position in its queue, and when it joined.
     entered: Option<(usize, Duration)>,
     flag: Arc<Flag>,
@@ -96,7 +76,7 @@ struct Caller<P: Scripted> {
 struct Granted {
     line: usize,
     order: usize,
-    claim: Claim,
+    ahead: Duration,
     cost: u32,
     due: Duration,
     /// The permits not given back.
@@ -136,9 +116,8 @@ struct Kinds {
     sleeps: bool,
     /// Every other process has another policy in its code.
     disagree: bool,
-    /// Callers enter ahead of others, or for tenants.
+    /// Callers enter ahead of others.
     ahead: bool,
-    tenants: bool,
     costs: u64,
     crowd: u64,
     pace: Duration,
@@ -209,7 +188,6 @@ impl<P: Scripted> Run<P> {
             sleeps: chance.below(5) == 0,
             disagree: chance.below(5) == 0 && rules.slower.is_some(),
             ahead: seed.is_multiple_of(3),
-            tenants: seed % 4 < 2,
         };
         let mut parameters = Vec::new();
         rules.policy.write(&mut parameters);
@@ -464,26 +442,21 @@ impl<P: Scripted> Run<P> {
         let price = (self.rules.cost)(cost);
         let ahead = [0, 0, 1, 60].map(Duration::from_secs);
         let ahead = if self.kinds.ahead { self.chance.one_of(&ahead) } else { Duration::ZERO };
-        let tenant = if self.kinds.tenants { self.chance.below(4) } else { 0 };
-        let claim = match u32::try_from(tenant).expect("few") {
-            0 => Claim::Ahead(ahead),
-            tenant => Claim::Tenant(tenant),
-        };
         let what = match self.chance.below(6) {
-            0 => What::Reserve(Box::pin(claim.of(limiter.acquire(price)).reserve())),
+            0 => What::Reserve(Box::pin(limiter.acquire(price).ahead_by(ahead).reserve())),
             1 if self.kinds.patience => {
                 patience = Some(Duration::ZERO);
-                What::Acquire(claim.of(limiter.try_acquire(price)))
+                What::Acquire(limiter.try_acquire(price).ahead_by(ahead))
             }
             2 if self.kinds.patience => {
                 let timeout = self.chance.up_to(Duration::from_secs(2));
                 patience = Some(timeout);
-                What::Acquire(claim.of(limiter.try_acquire_timeout(price, timeout)))
+                What::Acquire(limiter.try_acquire_timeout(price, timeout).ahead_by(ahead))
             }
-            _ => What::Acquire(claim.of(limiter.acquire(price))),
+            _ => What::Acquire(limiter.acquire(price).ahead_by(ahead)),
         };
         let (entered, flag) = (None, Flag::new());
-        let caller = Caller { line, cost, patience, claim, entered, flag, what };
+        let caller = Caller { line, cost, patience, ahead, entered, flag, what };
         self.callers.push(caller);
         if self.chance.below(4) > 0 {
             self.poll(self.callers.len() - 1);
@@ -537,8 +510,8 @@ impl<P: Scripted> Run<P> {
                 assert!(due <= self.clock.elapsed(), "granted before it is due");
                 tally.granted += 1;
                 tally.taken += u64::from(caller.cost);
-                let (line, cost, claim) = (caller.line, caller.cost, caller.claim);
-                self.granted.push(Granted { line, order, claim, cost, due, kept: cost });
+                let (line, cost, ahead) = (caller.line, caller.cost, caller.ahead);
+                self.granted.push(Granted { line, order, ahead, cost, due, kept: cost });
                 self.grants.push((line, self.granted.len() - 1, grant));
             }
             Err(Error::Denied { .. }) => {

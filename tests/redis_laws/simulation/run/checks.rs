@@ -103,8 +103,8 @@ impl<P: Scripted> Run<P> {
         if !self.local {
             let mut granted: Vec<_> = self.granted.iter().filter(|g| g.line == line).collect();
             // Equals are in FIFO order.
-            granted.sort_unstable_by_key(|granted| (granted.claim, granted.order));
-            for pair in granted.windows(2).filter(|pair| pair[0].claim == pair[1].claim) {
+            granted.sort_unstable_by_key(|granted| (granted.ahead, granted.order));
+            for pair in granted.windows(2).filter(|pair| pair[0].ahead == pair[1].ahead) {
                 assert!(pair[0].due <= pair[1].due, "out of order: {pair:?}");
             }
         }
