@@ -6,7 +6,6 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use super::round::SPAN;
 use super::{FastHash, KeyedRateLimiter};
 use crate::clock::ManualClock;
 use crate::error::Error;
@@ -178,83 +177,11 @@ fn keys_are_named_by_their_borrowed_forms() {
 }
 
 #[test]
-fn idle_keys_of_a_small_table_go_by_calls_or_at_once() {
-    // Three keys, one in use: FINDINGS 5.
-    let clock = ManualClock::new();
-    let policy = SmoothBursty::new(Rate::per_second(1.0));
-    let limiter = KeyedRateLimiter::with_clock(policy, &clock);
-    for key in 0..3 {
-        limiter.try_acquire(&key, 1).expect("stored");
-    }
-    assert_eq!((limiter.remove_idle(), limiter.len()), (0, 3));
-    // Not as late as the clean-up that needs no call.
-    clock.advance(SPAN / 2);
-    limiter.try_acquire(&0, 2).expect("stored");
-    assert_eq!((limiter.remove_idle(), limiter.len()), (2, 1));
-    for key in 1..3 {
-        limiter.try_acquire(&key, 1).expect("stored");
-    }
-    clock.advance(SPAN / 4);
-    let mut calls = 0;
-    while limiter.len() > 1 {
-        let _ = limiter.try_acquire(&0, 2);
-        calls += 1;
-        assert!(calls <= 2_100, "{} keys", limiter.len());
-    }
-}
-
-#[test]
 fn different_keys_have_different_hashes() {
     let hash = FastHash::new();
     let hashes: std::collections::HashSet<_> =
         (0..100).map(|key| hash.hash_one(format!("key {key}"))).collect();
     assert_eq!(hashes.len(), 100);
-}
-
-/// What refunds need is on the heap, and a table of a million keys pays for it only where they can come.
-#[test]
-fn a_key_keeps_the_levels_of_its_store_only_while_a_grant_can_be_settled() {
-    let (clock, limiter) = bursty();
-    let has_levels = || {
-        let state = limiter.table.look(&1, |_| None, |_, state, _| Some(format!("{state:?}")));
-        let state = state.expect("no caller waits");
-        assert_ne!(
-            state.contains("RefundLevels(None)"),
-            state.contains("RefundLevels(Some("),
-            "{state}"
-        );
-        state.contains("RefundLevels(Some(")
-    };
-    limiter.try_acquire(&1, 1).expect("stored");
-    for _ in 0..3 {
-        limiter.try_acquire(&1, 1).expect("its ticket has come");
-        assert!(!has_levels());
-        clock.advance(Duration::from_secs(1));
-    }
-    limiter.set_policy(SmoothBursty::new(Rate::per_second(2.0)));
-    assert!(!has_levels());
-    let mut early = limiter.try_acquire(&1, 2).expect("its ticket has come");
-    assert!(!has_levels(), "no other grant can be settled");
-    clock.advance(Duration::from_secs(1));
-    let late = limiter.try_acquire(&1, 2).expect("its ticket has come");
-    assert!(has_levels());
-    early.settle(1).expect("less");
-    assert_eq!(limiter.try_acquire(&1, 1).expect_err("owed").retry_after(), Some(LATER / 120));
-    drop(early);
-    assert!(has_levels());
-    drop(late);
-    assert!(!has_levels());
-
-    // Also when a caller has waited.
-    let late = limiter.try_acquire(&1, 1).expect_err("owed").retry_after().expect("a time");
-    let mut waiting = Box::pin(limiter.acquire(&1, 1));
-    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    clock.advance(late);
-    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
-    drop(waiting);
-    clock.advance(Duration::from_secs(1));
-    limiter.try_acquire(&1, 1).expect("its ticket has come");
-    assert!(!has_levels());
 }
 
 /// An alarm of tokio's clock would move paused time while no caller waits.

@@ -1,6 +1,5 @@
 //! Ownership of a limiter and its lifetime, checked by reference counts.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
@@ -35,11 +34,6 @@ fn shares<P: Policy>(limiter: &RateLimiter<P>) -> usize {
     Arc::strong_count(&limiter.line)
 }
 
-/// The number of weak references: of its own line, and of its alarm if a caller has waited.
-fn ways<P: Policy>(limiter: &RateLimiter<P>) -> usize {
-    Arc::weak_count(&limiter.line)
-}
-
 fn poll<P: Policy>(
     acquire: &mut Acquire<RateLimiter<P>>,
 ) -> Poll<Result<Grant<'static, P>, Error>> {
@@ -54,44 +48,6 @@ fn ready<P: Policy>(acquire: &mut Acquire<RateLimiter<P>>) -> Grant<'static, P> 
 }
 
 #[test]
-fn an_owned_future_has_a_share_until_it_is_dropped() {
-    let (clock, limiter) = bursty();
-    let unpolled = limiter.acquire_owned(1);
-    assert_eq!(shares(&limiter), 2);
-    drop(unpolled);
-    assert_eq!(shares(&limiter), 1);
-    // Granted and kept: the share moves to the grant, and is not counted twice.
-    let mut future = limiter.acquire_owned(1);
-    let grant = ready(&mut future);
-    assert_eq!(shares(&limiter), 2);
-    drop(future);
-    assert_eq!(shares(&limiter), 2);
-    drop(grant);
-    assert_eq!(shares(&limiter), 1);
-    // Waiting.
-    let mut first = limiter.acquire_owned(1);
-    let mut second = limiter.acquire_owned(1);
-    assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
-    assert_eq!((shares(&limiter), limiter.queue_len()), (3, 2));
-    drop(second);
-    assert_eq!((shares(&limiter), limiter.queue_len()), (2, 1));
-    // Granted, and dropped before it is polled.
-    clock.advance(SECOND);
-    drop(first);
-    assert_eq!((shares(&limiter), limiter.queue_len()), (1, 0));
-    // Granted after a wait, and the grant dropped before the future.
-    let mut future = limiter.acquire_owned(1);
-    drop(limiter.acquire_owned(1));
-    clock.advance(SECOND);
-    drop(ready(&mut future));
-    assert_eq!(shares(&limiter), 1);
-    drop(future);
-    assert_eq!(shares(&limiter), 1);
-    // There is a single alarm, whatever the number of waits.
-    assert!(ways(&limiter) <= 3, "{}", ways(&limiter));
-}
-
-#[test]
 fn a_caller_that_is_granted_as_soon_as_it_joins_has_not_waited() {
     let limiter = in_flight(1);
     let place = limiter.try_acquire(1).expect("free");
@@ -100,24 +56,6 @@ fn a_caller_that_is_granted_as_soon_as_it_joins_has_not_waited() {
     drop(place);
     assert_eq!(ready(&mut future).waited(), Duration::ZERO);
     assert_eq!(limiter.waits().count(), 0);
-}
-
-#[test]
-fn a_future_that_is_refused_gives_its_share_back() {
-    let limiter = in_flight(1);
-    let mut future = limiter.acquire_owned(2);
-    assert!(matches!(poll(&mut future), Poll::Ready(Err(Error::ExceedsCapacity(_)))));
-    assert_eq!(shares(&limiter), 2);
-    drop(future);
-    assert_eq!(shares(&limiter), 1);
-    let mut future = limiter.acquire_owned(1);
-    let grant = ready(&mut future);
-    let panicked = catch_unwind(AssertUnwindSafe(|| poll(&mut future)));
-    assert!(panicked.is_err(), "polled after it was ready");
-    drop(future);
-    assert_eq!((shares(&limiter), limiter.available()), (2, 0));
-    drop(grant);
-    assert_eq!((shares(&limiter), limiter.available()), (1, 1));
 }
 
 #[test]

@@ -205,16 +205,6 @@ fn a_look_that_wakes_the_caller_does_not_hang() {
     });
 }
 
-#[test]
-fn a_look_that_panics_is_over() {
-    let (gate, limiter) = (Gate::default(), place());
-    let mut caller = gate.caller(&limiter);
-    let looked = catch_unwind(AssertUnwindSafe(|| caller.look(|_| panic!("by the policy"))));
-    assert!(looked.is_err());
-    gate.open();
-    assert!(matches!(poll(&mut caller, Waker::noop()), Poll::Ready(Ok(_))));
-}
-
 /// A waker may be the last owner of a task with another caller, and that hands its place on.
 #[test]
 fn a_waker_that_is_replaced_may_wake_the_caller() {
@@ -257,25 +247,4 @@ fn a_waker_that_panics_costs_the_caller_nothing() {
     assert!(poll(&mut caller, &waker(|| panic!("by the waker"))).is_pending());
     assert!(catch_unwind(AssertUnwindSafe(|| gate.open())).is_err());
     assert!(matches!(poll(&mut caller, Waker::noop()), Poll::Ready(Ok(_))));
-}
-
-#[test]
-fn a_panic_is_for_the_caller_even_if_leaving_panics_again() {
-    finishes(|| {
-        let (mut polls, wakers) = (0, Arc::new(Mutex::new(None)));
-        let kept = Arc::clone(&wakers);
-        let future = move |waker: &Waker| {
-            polls += 1;
-            *kept.lock().expect("no panic") = Some(waker.clone());
-            assert!(polls <= 2, "by the policy");
-            Poll::Pending
-        };
-        let leaves = OnDrop(|| panic!("by the policy, again"));
-        let mut caller = Driven::new(Fake(Box::new(future), leaves));
-        assert!(poll(&mut caller, Waker::noop()).is_pending());
-        let waker: Waker = wakers.lock().expect("no panic").clone().expect("polled");
-        assert!(catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err());
-        let met = catch_unwind(AssertUnwindSafe(|| poll(&mut caller, Waker::noop())));
-        assert!(met.is_err_and(|panic| panic.is::<&str>() || panic.is::<String>()));
-    });
 }

@@ -318,51 +318,6 @@ fn the_grant_of_eight_rules_is_no_larger_than_that_of_one() {
     grant_of(size_of::<crate::Grant<'static, AllOf>>());
 }
 
-#[test]
-fn a_policy_shows_its_parameters_and_nothing_else() {
-    let second = Duration::from_secs(1);
-    let shown = [
-        (
-            AnyPolicy::from(SmoothBursty::new(rate(5.0))),
-            "SmoothBursty { rate: Rate(5/s), max_burst: 1s, catch_up: 2ms }",
-        ),
-        (
-            SmoothWarmingUp::new(rate(5.0), second).into(),
-            "SmoothWarmingUp { rate: Rate(5/s), warm_up: 1s, cold_factor: 3.0, catch_up: 2ms }",
-        ),
-        (
-            TokenBucket::new(rate(5.0), 9).initial(3).refill_every(second).into(),
-            "TokenBucket { rate: Rate(5/s), capacity: 9, initial: 3, refill_every: 1s, catch_up: 2ms }",
-        ),
-        (
-            Gcra::new(15, 30, 60 * second).into(),
-            "Gcra { rate: Rate(30/min), max_burst: 15, catch_up: 2ms }",
-        ),
-        (
-            LeakyBucket::meter(rate(5.0), 9).into(),
-            "LeakyBucket { rate: Rate(5/s), capacity: 9, meter: true, catch_up: 2ms }",
-        ),
-        (
-            FixedWindow::new(9, second).into(),
-            "FixedWindow { limit: 9, window: 1s, aligned: false }",
-        ),
-        (SlidingWindowLog::new(9, second).into(), "SlidingWindowLog { limit: 9, window: 1s }"),
-        (
-            SlidingWindowCounter::new(9, second, 4).into(),
-            "SlidingWindowCounter { limit: 9, window: 1s, buckets: 4 }",
-        ),
-        (
-            LockOut::new(InFlight::new(2), second).into(),
-            "LockOut { policy: InFlight { max: 2 }, duration: 1s }",
-        ),
-    ];
-    for (policy, shown) in &shown {
-        assert_eq!(format!("{policy:?}"), *shown);
-    }
-    let all = AllOf::new([InFlight::new(2).into(), InFlight::new(3).into()]);
-    assert_eq!(format!("{all:?}"), "AllOf([InFlight { max: 2 }, InFlight { max: 3 }])");
-}
-
 /// Also behind a lock.
 #[test]
 fn a_part_has_the_kind_of_its_rule() {
