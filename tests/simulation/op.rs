@@ -58,6 +58,8 @@ pub(crate) enum Op {
     Reset(usize),
     ShrinkTo(usize, u32),
     Look(usize),
+    /// Takes what is there.
+    TakeRest(usize),
     Crowd(usize, u8),
     Close(usize),
     Drain(usize),
@@ -151,6 +153,8 @@ impl Setup {
         let n = chance.cost(MOST);
         let kinds = if self.is_long { 905 } else { 1000 };
         match chance.below(kinds) {
+            // What no caller took, or it would be full in the end.
+            230..250 if self.is_long => Op::TakeRest(stage),
             0..250 => Op::Arrive { stage, ask: self.ask(stage, n, chance), how: how(chance) },
             250..280 => {
                 let actual = (chance.below(8) > 0).then(|| chance.cost(n + 2) - 1);

@@ -64,6 +64,11 @@ impl Run {
         let of_tasks = |pick: usize| (!self.tasks.is_empty()).then(|| pick % self.tasks.len());
         match op {
             Op::Arrive { stage, ask, how } => self.arrive(stage, ask, how)?,
+            Op::TakeRest(stage) => {
+                let n = insist(|| self.stages[stage].subject.quota())?.remaining;
+                let ask = Ask { n, timeout: Some(Duration::ZERO), ..NOTHING };
+                self.arrive(stage, ask, How::Polled)?;
+            }
             Op::Run { stage, n, steps, actual } => {
                 let (work, future) = Work::new(&self.clock, steps, actual);
                 let future = self.stages[stage].subject.run(n, future);
