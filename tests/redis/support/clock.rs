@@ -51,7 +51,16 @@ fn library() -> &'static Path {
         let rustc = env::var_os("RUSTC").map(PathBuf::from);
         let rustc = rustc.or_else(|| beside_cargo.exists().then_some(beside_cargo));
         let output = Command::new(rustc.unwrap_or_else(|| "rustc".into()))
-            .args(["--edition", "2024", "--crate-type", "cdylib", "-O", "-o"])
+            .args([
+                "--crate-name",
+                "shifted_time",
+                "--edition",
+                "2024",
+                "--crate-type",
+                "cdylib",
+                "-O",
+                "-o",
+            ])
             .arg(&new)
             .arg(&source)
             .output()
