@@ -82,13 +82,14 @@ impl Bench {
 
     /// Microseconds of server time for each call of a script, many commands at a time.
     fn usec(&self, commands: &[Cmd]) -> f64 {
+        let commands: Vec<_> = commands.iter().cycle().take(CALLS).collect();
         self.server.reset_stats();
         self.runtime.block_on(async {
             let mut connection = self.connection.clone();
-            for chunk in commands.repeat(CALLS / KEYS).chunks(200) {
+            for chunk in commands.chunks(200) {
                 let mut pipe = redis::pipe();
                 for command in chunk {
-                    pipe.add_command(command.clone()).ignore();
+                    pipe.add_command((*command).clone()).ignore();
                 }
                 let _: () = pipe.query_async(&mut connection).await.expect("answers");
             }
