@@ -44,7 +44,7 @@ use crate::limiter::{Acquire, Ask, Reservation};
 use crate::line::Line;
 use crate::park::block_on;
 use crate::policy::Policy;
-use crate::rate_limiter::{Grant, GrantOwner, RateLimiter};
+use crate::rate_limiter::{Grant, RateLimiter};
 use table::Table;
 
 /// A [`RateLimiter`] for each key: per customer, per host, per token.

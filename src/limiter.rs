@@ -44,7 +44,7 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::park::block_on;
-use crate::policy::{Cost, Limit, Quota};
+use crate::policy::{Limit, Quota};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
 

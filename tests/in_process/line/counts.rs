@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Error, FixedWindow, ManualClock, Rate, RateLimiter, Stats, TokenBucket, Unlimited};
+use tollgate::{FixedWindow, ManualClock, Rate, RateLimiter, Stats, TokenBucket, Unlimited};
 
 use crate::support::{Limiter, bursty, busy, is_waiting, ms, outcome, secs, waited};
 
