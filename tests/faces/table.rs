@@ -73,8 +73,8 @@ pub(crate) fn check(columns: &[Column]) {
     let file = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/abilities.md"));
     let page = render(columns);
     if env::var_os("ABILITIES").is_some_and(|what| what == "write") {
-        fs::write(&file, &page).expect("a folder of documentation");
+        fs::write(file, &page).expect("a folder of documentation");
     }
-    let is = fs::read_to_string(&file).unwrap_or_default();
+    let is = fs::read_to_string(file).unwrap_or_default();
     assert!(is == page, "docs/abilities.md is out of date: run this test with ABILITIES=write");
 }

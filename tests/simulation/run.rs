@@ -10,8 +10,8 @@ use tollgate::Clock;
 use crate::grants::Grant;
 use crate::heap::Samples;
 use crate::op::{How, Op, Setup};
-use crate::stage::Stage;
-use crate::subject::{Answer, Ask};
+use crate::stage::{Form, Rule, Stage};
+use crate::subject::Ask;
 use crate::task::{Bell, Kind, Task, Woken, Work, attempt, insist, now};
 use crate::time::Time;
 
@@ -216,7 +216,11 @@ impl Run {
             return Ok(());
         };
         match entered {
-            Err(error) => self.decided_at_once(stage, ask, Err(error)),
+            Err(error) => {
+                self.arrivals += 1;
+                let joined = (self.arrivals, self.now());
+                self.refused(stage, &ask, Some(joined), &error)
+            }
             Ok(place) if how == How::Kept => {
                 attempt(|| place.keep())?;
                 let stage = &mut self.stages[stage];
@@ -250,18 +254,5 @@ impl Run {
             task.came_late = closed;
             (*arrivals, now)
         })
-    }
-
-    /// The answer to a call that did not wait.
-    fn decided_at_once(&mut self, stage: usize, ask: Ask, answer: Answer) -> Verdict {
-        self.arrivals += 1;
-        let joined = (self.arrivals, self.now());
-        match answer {
-            Ok(_) if self.stages[stage].closed => {
-                Err(format!("{ask:?} is granted by a closed limiter"))
-            }
-            Ok(held) => self.granted(stage, &ask, joined, (true, None), held),
-            Err(error) => self.refused(stage, &ask, Some((joined.0, joined.1)), &error),
-        }
     }
 }

@@ -15,8 +15,6 @@ pub(crate) struct Tally {
     pub(crate) woken: u64,
     /// Left, and were refused, granted and given back, or not decided.
     pub(crate) blind: u64,
-    /// Of those, calls that may not have been counted.
-    pub(crate) uncounted: u64,
     /// Granted or refused, without a caller that would know.
     pub(crate) kept: u64,
     /// The waits of all grants that were seen.
@@ -32,7 +30,6 @@ impl AddAssign for Tally {
         self.left += other.left;
         self.woken += other.woken;
         self.blind += other.blind;
-        self.uncounted += other.uncounted;
         self.kept += other.kept;
         self.waited += other.waited;
         self.waited_more |= other.waited_more;
@@ -45,12 +42,6 @@ impl Tally {
     /// A call counts once, unless it was granted and given back: then it counts as granted and as given up. So the
     /// sum of the counts tells how many were given back, and that determines the others.
     pub(crate) fn check(&self, stats: Stats) -> Result<(), String> {
-        let without = |uncounted| Self { blind: self.blind - uncounted, ..*self }.check_all(stats);
-        let exact = (1..=self.uncounted).any(|uncounted| without(uncounted).is_ok());
-        if exact { Ok(()) } else { without(0) }
-    }
-
-    fn check_all(&self, stats: Stats) -> Result<(), String> {
         let of = i128::from;
         let counts = of(stats.granted + stats.refused + stats.given_up);
         let calls = self.granted + self.refused + self.left + self.woken + self.blind + self.kept;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tollgate::{Clock, Cost, Error, ManualClock, Nanos};
+use tollgate::{Clock, Error, ManualClock, Nanos};
 
 use crate::history::{Granted, History};
 use crate::line::Outcome;
