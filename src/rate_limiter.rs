@@ -25,7 +25,7 @@ use crate::line::{Inner, Line};
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::{Cost, Limit, Policy, Quota, Rated};
+use crate::policy::{Limit, Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::{Nanos, Rate};
 #[cfg(feature = "feedback")]
@@ -566,7 +566,7 @@ impl<P: Policy> RateLimiter<P> {
                 waits: line.waits(),
                 waiting: now.waiting,
                 rate: now.rate,
-                permits: Some(now.quota.remaining.number(0)),
+                permits: Some(crate::policy::Cost::number(&now.quota.remaining, 0)),
                 ..observe::Observation::default()
             }
         })

@@ -10,7 +10,7 @@ use tollgate::Clock;
 use crate::grants::Grant;
 use crate::heap::Samples;
 use crate::op::{How, Op, Setup};
-use crate::stage::{Form, Rule, Stage};
+use crate::stage::Stage;
 use crate::subject::Ask;
 use crate::task::{Bell, Kind, Task, Woken, Work, attempt, insist, now};
 use crate::time::Time;

@@ -1,6 +1,5 @@
 //! What the front desk asks of two limiters.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -120,7 +119,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
     #[cfg(feature = "metrics")]
     fn observe(&self) -> Observe {
         let (first, second) = (self.first.observe(), self.second.observe());
-        let left = Arc::clone(&self.left);
+        let left = self.left.clone();
         Box::new(move || {
             let (first, second) = (first(), second());
             Observation {
