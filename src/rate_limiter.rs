@@ -566,7 +566,7 @@ impl<P: Policy> RateLimiter<P> {
                 waits: line.waits(),
                 waiting: now.waiting,
                 rate: now.rate,
-                permits: Some(crate::policy::Cost::number(&now.quota.remaining, 0)),
+                permits: Some(crate::policy::Cost::number(now.quota.remaining, 0)),
                 ..observe::Observation::default()
             }
         })

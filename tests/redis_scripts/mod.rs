@@ -2,12 +2,10 @@
 //!
 //! Unit tests of `src/redis`, which includes them: they run private functions, without a limiter.
 
-mod batches;
 mod changes;
 mod held;
 mod idle;
 mod keys;
-mod lows;
 mod random;
 mod refunds;
 mod server;

@@ -3,7 +3,7 @@
 use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, forgets_ahead, micros, nanos};
-use super::subject::{Call, START, Subject};
+use super::subject::{Call, START, Subject, Wait};
 use crate::policy::{Asked, Limit};
 use crate::redis::Scripted;
 use crate::{
@@ -293,4 +293,53 @@ fn compositions() {
     trace(connection, (bursty, locked), false, steps, 200_000, |random| {
         (random.cost(3), random.cost(4) - 1)
     });
+}
+
+#[test]
+fn no_drift_over_a_million_permits() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = SmoothBursty::new(Rate::per_second(300_000.0)).max_burst(Duration::ZERO);
+    let subject = Subject::new(policy, "key", connection);
+    let mut now = START;
+    let mut granted: u64 = 0;
+    for _ in 0..200 {
+        let mut pipe = redis::pipe();
+        for _ in 0..100 {
+            // At the limit that time permits, in single calls and in runs.
+            let count = 1 + u32::from(granted.is_multiple_of(7));
+            pipe.add_command(subject.take(now, &[Call { count, ..Call::new(50, 1_000_000) }]));
+            granted += 50 * u64::from(count);
+            now += 166 * u64::from(count);
+        }
+        pipe.query::<redis::Value>(connection).expect("answers");
+    }
+    let (_, answer) = subject.one(connection, now, Call::new(1, 1_000_000_000));
+    let Wait::Known(wait) = answer.wait else { panic!("{answer:?}") };
+    // The calls are slightly too fast, so the debt has accumulated exactly.
+    let exact = (granted * 10).div_ceil(3);
+    assert!(granted >= 1_000_000);
+    assert!(wait.abs_diff(exact - (now - START)) <= 1, "{wait} {exact}");
+}
+
+/// Waits are rounded up to whole microseconds. A caller that returns after this wait does not lose the
+/// remainder.
+#[test]
+fn rounding_waits_up_loses_no_permits() {
+    let server = Server::start();
+    let connection = &mut server.connection();
+    let policy = SmoothBursty::new(Rate::per_second(300_000.0)).max_burst(Duration::ZERO);
+    let subject = Subject::new(policy, "key", connection);
+    let mut now = START;
+    for _ in 0..3_000 {
+        loop {
+            let (_, answer) = subject.one(connection, now, Call::new(1, 0));
+            match answer.wait {
+                _ if answer.outcome == 0 => break,
+                Wait::Known(wait) => now += wait,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!((9_996..=9_998).contains(&(now - START)), "{}", now - START);
 }

@@ -217,16 +217,6 @@ impl<P: Scripted> Subject<P> {
         self.command(&self.take, now, &arguments)
     }
 
-    /// One run of calls that differ in cost, as a process sends them.
-    pub(super) fn take_run(&self, now: u64, call: Call<P::Cost>, others: &[P::Cost]) -> redis::Cmd {
-        let count = u32::try_from(others.len() + 1).expect("few");
-        let mut argument =
-            [self.header(), run::<P>(call, count, u8::from(call.fresh) + 2)].concat();
-        argument.extend(others.iter().flat_map(|&cost| numbers::<P>(cost)));
-        argument.extend(self.rank());
-        self.command(&self.take, now, &[argument])
-    }
-
     pub(super) fn change(&self, now: u64, todo: &[u8]) -> redis::Cmd {
         let header = [self.header(), self.rank()].concat();
         let arguments = [header, todo.to_vec(), self.lease(), self.claim.clone()];
