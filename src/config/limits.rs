@@ -187,6 +187,24 @@ impl TryFrom<&str> for Limit {
     }
 }
 
+/// The text of an [`AllOf`].
+impl TryFrom<&String> for Limit {
+    type Error = InvalidLimit;
+
+    fn try_from(text: &String) -> Result<Self, InvalidLimit> {
+        text.parse()
+    }
+}
+
+/// The text of an [`AllOf`].
+impl TryFrom<String> for Limit {
+    type Error = InvalidLimit;
+
+    fn try_from(text: String) -> Result<Self, InvalidLimit> {
+        text.parse()
+    }
+}
+
 macro_rules! per {
     ($($name:ident $per:ident $doc:literal,)+) => {$(
         #[doc = $doc]
