@@ -30,19 +30,9 @@ const WORDS: [(&str, Part); 5] = [
 ];
 
 /// What is tried before a word if the names of the fields cannot be listed.
-const USUAL: [&str; 11] = [
-    "x-ratelimit-",
-    "x-ratelimit-requests-",
-    "x-rate-limit-",
-    "ratelimit-",
-    "rate-limit-",
-    "anthropic-ratelimit-requests-",
-    "anthropic-ratelimit-tokens-",
-    "anthropic-ratelimit-input-tokens-",
-    "anthropic-ratelimit-output-tokens-",
-    "x-app-limit-24hour-",
-    "x-user-limit-24hour-",
-];
+const USUAL: &str = "x-ratelimit- x-ratelimit-requests- x-rate-limit- ratelimit- rate-limit- \
+    anthropic-ratelimit-requests- anthropic-ratelimit-tokens- anthropic-ratelimit-input-tokens- \
+    anthropic-ratelimit-output-tokens- x-app-limit-24hour- x-user-limit-24hour-";
 
 const WAIT: &str = "retry-after-";
 
@@ -82,7 +72,7 @@ type Field = (Unit, String, Part, String);
 
 impl<'a, H: Headers + ?Sized> Fields<'a, H> {
     pub(super) fn new(headers: &'a H) -> Self {
-        let usual = || USUAL.iter().flat_map(|of| WORDS.map(|(word, _)| format!("{of}{word}")));
+        let usual = || USUAL.split(' ').flat_map(|of| WORDS.map(|(word, _)| format!("{of}{word}")));
         let mut names: Vec<_> = match headers.names() {
             Some(names) => names.into_iter().map(str::to_ascii_lowercase).collect(),
             None => usual().filter(|name| headers.field(name).is_some()).collect(),

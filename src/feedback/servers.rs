@@ -335,7 +335,8 @@ impl<L: OwnedLimiter> Known<L> {
         builder: &FeedbackBuilder<L>,
     ) -> Feedback<L> {
         let whole = || self.buckets[place].1.clone();
-        let Some(resource) = resource.filter(|_| self.is_parted) else { return whole() };
+        let is_parted = self.is_parted && !self.buckets[place].0.is_empty();
+        let Some(resource) = resource.filter(|_| is_parted) else { return whole() };
         let key = (place, resource.into());
         if self.parts.len() >= PARTS && !self.parts.contains_key(&key) {
             self.parts.retain(|_, feedback| !feedback.is_idle());
