@@ -68,11 +68,11 @@ impl Form {
             Self::Rfc3339 => rfc3339(text).map(When::At),
             Self::HttpDate => http_date(text).map(When::At),
             Self::Any => match seconds(text) {
-                Some(time) => Some(match time.as_secs() {
-                    ..1_000_000_000 => When::After(time),
-                    ..1_000_000_000_000 => When::At(time),
-                    ..1_000_000_000_000_000 => When::At(time / 1_000),
-                    ..1_000_000_000_000_000_000 => When::At(time / 1_000_000),
+                Some(time) => Some(match time.as_secs().checked_ilog10().unwrap_or(0) {
+                    0..=8 => When::After(time),
+                    9..=11 => When::At(time),
+                    12..=14 => When::At(time / 1_000),
+                    15..=17 => When::At(time / 1_000_000),
                     _ => When::At(time / 1_000_000_000),
                 }),
                 None => Self::Duration

@@ -232,5 +232,5 @@ fn words_may_be_in_capitals_and_a_text_may_be_a_string() {
     let named = |limit| Limits::per_host("1/s").and_then(|limits| limits.named("a.org", limit));
     assert_eq!(named(&text), named(&String::from("10/s")));
     assert_eq!(Limits::all(text), Limits::all("10/s"));
-    assert!(Limits::per_host(&String::from("ten a second")).is_err());
+    assert!(Limits::per_host(String::from("ten a second")).is_err());
 }

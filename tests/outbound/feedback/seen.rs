@@ -485,7 +485,7 @@ fn the_delay_in_the_body_of_a_refusal_by_google_is_heard() {
     assert_eq!(clock.elapsed().as_secs(), 3600);
 }
 
-/// HAProxy's `deny`, `mod_evasive` and django-ratelimit send a bare one; fastify's ban has `Retry-After`.
+/// `HAProxy`'s `deny`, `mod_evasive` and django-ratelimit send a bare one; fastify's ban has `Retry-After`.
 #[test]
 fn one_line_makes_a_403_a_refusal() {
     let calls = |dialects, headers: Fields| {
