@@ -1,10 +1,13 @@
 //! What servers that others wrote were seen to send.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::executor::block_on;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 use tollgate::feedback::{Answer, Dialect, Dialects, Feedback, Form, Servers, Unit, Verdict, When};
-use tollgate::{InFlight, ManualClock, Rate, RateLimiter, TokenBucket};
+use tollgate::{Clock, InFlight, ManualClock, Rate, RateLimiter, TokenBucket};
 
 type Fields<'a> = &'a [(&'a str, &'a str)];
 
@@ -289,39 +292,65 @@ fn policies_of_the_ietf_are_no_buckets_and_partitions_are() {
 }
 
 /// Five a second and twenty a minute, which sends the closer one only.
-#[test]
-fn a_server_that_sends_its_closest_policy_only_refuses_nothing() {
-    let clock = ManualClock::auto_advance();
-    let servers = Servers::new(begin(&clock));
-    let (mut accepted, mut refused) = (0, 0);
-    // The begin of each window, and how much was used of it.
-    let mut windows = [(1_000, 5, 0, 0), (60_000, 20, 0, 0)];
-    loop {
-        let mut call = block_on(servers.at("a.example", "GET /").acquire(1)).expect("granted");
-        let now = u64::try_from(clock.elapsed().as_millis()).expect("short");
-        if now >= 120_000 {
-            break;
-        }
-        for (length, _, begin, used) in &mut windows {
+struct Closest {
+    /// The length of each window in milliseconds, its limit, its begin, and how much was used of it.
+    windows: [(u64, u32, u64, u32); 2],
+    accepted: u32,
+    refused: u32,
+}
+
+impl Closest {
+    fn answer(&mut self, now: u64) -> (u16, [(&'static str, String); 1]) {
+        for (length, _, begin, used) in &mut self.windows {
             if now >= *begin + *length {
                 (*begin, *used) = (now, 0);
             }
         }
-        let is_full = windows.iter().any(|(_, limit, _, used)| used == limit);
-        if !is_full {
-            windows.iter_mut().for_each(|(.., used)| *used += 1);
+        let is_full = self.windows.iter().any(|(_, limit, _, used)| used == limit);
+        if is_full {
+            self.refused += 1;
+        } else {
+            self.accepted += 1;
+            self.windows.iter_mut().for_each(|(.., used)| *used += 1);
         }
-        let closest = windows
+        let closest = self
+            .windows
             .iter()
             .min_by_key(|(length, limit, _, used)| (limit - used, std::cmp::Reverse(*length)));
         let (length, limit, begin, used) = closest.expect("two");
         let reset = (begin + length - now).div_ceil(1000);
         let text = format!("\"{limit}-in-{length}ms\";r={};t={reset}", limit - used);
-        let status = if is_full { 429u16 } else { 200 };
-        (accepted, refused) = (accepted + u32::from(!is_full), refused + u32::from(is_full));
-        block_on(call.observe(status, &[("ratelimit", text)]));
+        (if is_full { 429 } else { 200 }, [("ratelimit", text)])
     }
-    assert_eq!((accepted, refused), (40, 0));
+}
+
+/// Sixteen tasks in a closed loop. A caller that waits must not go by what another policy has said.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_sends_its_closest_policy_only_refuses_nothing() {
+    let limiter =
+        RateLimiter::with_clock(TokenBucket::new(Rate::per_second(200.0), 1), Clock::tokio());
+    let servers = Servers::new(limiter);
+    let windows = [(1_000, 5, 0, 0), (60_000, 20, 0, 0)];
+    let server = Arc::new(Mutex::new(Closest { windows, accepted: 0, refused: 0 }));
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for _ in 0..16 {
+        let (servers, server) = (servers.clone(), Arc::clone(&server));
+        tasks.spawn(async move {
+            loop {
+                let mut call = servers.at("a.example", "GET /").acquire(1).await.expect("granted");
+                sleep(Duration::from_millis(1)).await;
+                let now = u64::try_from(start.elapsed().as_millis()).expect("short");
+                let (status, headers) = server.lock().expect("no panic").answer(now);
+                sleep(Duration::from_millis(1)).await;
+                call.observe(status, &headers).await;
+            }
+        });
+    }
+    sleep(Duration::from_secs(119)).await;
+    tasks.abort_all();
+    let server = server.lock().expect("no panic");
+    assert_eq!((server.accepted, server.refused), (40, 0));
 }
 
 #[test]
