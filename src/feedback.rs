@@ -98,19 +98,24 @@
 //!
 //! | dialect | fields | reset | besides |
 //! |---|---|---|---|
-//! | any | [`Retry-After`](#how-long-to-wait) | | 429, 503 |
+//! | any | [`Retry-After`](#how-long-to-wait), also `Retry-After-short` of a quota with a name | | 429, 503 |
 //! | [GitHub](Dialect::github) | `x-ratelimit-limit`, `-remaining`, `-reset`, `-resource` | [any](Form::Any): epoch seconds | 403 with `Retry-After` or nothing left; a minute if no time is given |
 //! | [`OpenAI`](Dialect::openai) | `x-ratelimit-limit-requests`, `-tokens`, .. | `6m0s`, `20ms` | permits come back steadily |
 //! | [Anthropic](Dialect::anthropic) | `anthropic-ratelimit-requests-limit`, `-tokens-`, `-input-tokens-`, `-output-tokens-`, .. | RFC 3339 | 529; permits come back steadily |
-//! | [Discord](Dialect::discord) | `X-RateLimit-Limit`, `-Remaining`, `-Reset-After`, `-Bucket`, `-Global` | seconds with decimals | |
-//! | [X](Dialect::x), Yii, `AspNetCoreRateLimit` | `x-rate-limit-limit`, `-remaining`, `-reset` | [any](Form::Any): epoch seconds, seconds, ISO 8601 | |
-//! | [X](Dialect::x_daily), for a day | `x-app-limit-24hour-limit`, `-remaining`, `-reset`, `x-user-limit-24hour-*` | epoch seconds | beside the others: the tightest |
-//! | [Linear](Dialect::linear), `RapidAPI` | `X-RateLimit-Requests-Limit`, `-Remaining`, `-Reset` | [any](Form::Any) | beside the others: the tightest |
+//! | [Discord](Dialect::discord) | `X-RateLimit-Limit`, `-Remaining`, `-Reset-After`, `-Bucket`, `-Global` | seconds with decimals | each channel, guild and webhook has the bucket for itself |
+//! | [X](Dialect::x), Yii, `AspNetCoreRateLimit`, hapi-rate-limitor, `micro-ratelimit` | `x-rate-limit-limit`, `-remaining`, `-reset` | [any](Form::Any): epoch seconds, seconds, ISO 8601 | |
+//! | [X](Dialect::x), for a day | `x-app-limit-24hour-limit`, `-remaining`, `-reset`, `x-user-limit-24hour-*` | epoch seconds | |
 //! | [Shopify](Dialect::shopify) | `X-Shopify-Shop-Api-Call-Limit`: `32/40` | none: one call asks again after a second | |
-//! | [IETF](Dialect::ietf) | `RateLimit`: `"default";r=50;t=30`, `RateLimit-Policy`: `"default";q=100;w=60` | seconds | several quotas: the tightest |
-//! | [IETF, up to draft 6](Dialect::ietf_06) | `RateLimit-Limit`, `-Remaining`, `-Reset` | seconds | |
+//! | [IETF](Dialect::ietf) | `RateLimit`: `"default";r=50;t=30`, `RateLimit-Policy`: `"default";q=100;w=60;pk=:MTI=:` | seconds | also `a` for `r` and `w` for `t`; the partition `pk` is the bucket; [other names](Dialect::structured) |
+//! | [IETF, up to draft 6](Dialect::ietf_06), GitLab, Docker Hub | `RateLimit-Limit`, `-Remaining`, `-Reset`, `-Name` | [any](Form::Any): seconds | |
 //! | [gRPC](Dialect::grpc) | `grpc-status`, `grpc-retry-pushback-ms`, `grpc-status-details-bin` with a `RetryInfo` | | status 8 as 429, 14 as 503; in the header or the trailer |
-//! | [others](Dialect::generic), such as Reddit | `X-RateLimit-Limit`, `-Remaining`, `-Reset` | [any](Form::Any) | |
+//! | [Google](Dialect::grpc), in JSON | `"retryDelay": "28.1s"` of a `google.rpc.RetryInfo` in the first 64 KiB of a refusal's body | | a quota for a day: a minute, and twice as long each time |
+//! | [others](Dialect::generic), such as Reddit, koa, Flask-Limiter | `X-RateLimit-Limit`, `-Remaining`, `-Reset`; `Rate-Limit-Total`, .. | [any](Form::Any) | |
+//! | named quotas, of all that have such fields | `X-RateLimit-Remaining-short` (`NestJS`), `X-RateLimit-UserRemaining` (hapi), `X-RateLimit-Requests-Remaining` (Linear, `RapidAPI`) | [any](Form::Any) | |
+//!
+//! Of several quotas the tightest counts: that of which less remains, or which lasts longer. Lists
+//! (`X-RateLimit-Remaining: 0, 950`), parameters (`76;w=21600`), decimals and `-1` for nothing are read in all fields but
+//! the IETF's structured ones. A limit of zero on an answer that was accepted is no quota.
 //!
 //! A field name that several servers use is read by the form and size of its value: `x-ratelimit-reset: 40`
 //! is in 40 seconds, and `x-ratelimit-reset: 1795435240` is a date.
@@ -118,6 +123,8 @@
 //! GitHub's secondary limit may be a 403 with neither `Retry-After` nor zero remaining: by its fields it is accepted, so it
 //! needs a `judge`.
 //!
+//! Servers that say nothing, or refuse by a 403, a 503 or in the body of a 200: [a line for
+//! each](crate::guide::http#servers-that-refuse-in-their-own-way).
 //! If no dialect fits, set a [`judge`](FeedbackBuilder::judge). It sees each response, with the body if the client has
 //! it, and decides whether it was a refusal and until when.
 //!
@@ -182,6 +189,7 @@ mod learner;
 mod listen;
 mod observer;
 mod place;
+mod quota;
 mod routes;
 mod server_state;
 mod servers;

@@ -69,7 +69,8 @@
 //! [`Servers`](crate::feedback::Servers). It is kept for up to 65,536 hosts in use; requests to further ones only wait for
 //! their limits.
 //!
-//! If the program [judges](crate::feedback::FeedbackBuilder::judge) responses, it gets the begin of the body (64 KiB, in
+//! A refusal in JSON that names no time in its fields may have one in its body, as those of Google's APIs: up to 64 KiB of
+//! it are read before the response is returned. If the program [judges](crate::feedback::FeedbackBuilder::judge) responses, it gets the begin of the body (64 KiB, in
 //! whole frames) of those with a status of 400 and above. Errors of the connection and timeouts count as calls that
 //! [failed](crate::feedback::Call::failed).
 //!

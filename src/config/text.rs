@@ -305,7 +305,7 @@ fn at_fault<T>(text: &str, read: Result<T, Fault>) -> Result<T, InvalidLimit> {
 /// | `unlimited` | [`Unlimited`] |
 ///
 /// A quota can be written as people say it: `100 per minute`, `100 requests/min`, `10 calls a second`, `1 every 5s`,
-/// `20 rps`, `100rpm`, `90_000 tpm`; and places in flight as `10 concurrent requests`. A month is an error, as it has no fixed
+/// `20 rps`, `100rpm`, `15 RPM`, `90_000 tpm`; and places in flight as `10 concurrent requests`. A month is an error, as it has no fixed
 /// length: `1000/30d`, or `1000/30d fixed window` for one that is counted from a day on.
 ///
 /// A policy with a rate also has `catch up 0s`. `lock out 30s` at the end of any makes it a

@@ -68,6 +68,25 @@ impl Meter {
     pub(super) fn is_empty(self) -> bool {
         self.limit.is_none() && self.remaining.is_none() && self.reset.is_none()
     }
+
+    /// The tighter one of two: that of which less remains, and of equals the one that lasts longer. What it leaves out
+    /// the other one adds, if less remains of neither.
+    pub(super) fn tighter(self, other: Self) -> Self {
+        let remaining = |meter: Self| Reverse(meter.remaining.unwrap_or(u64::MAX));
+        let tightness = |meter| (remaining(meter), meter.reset);
+        let is_tighter = tightness(self) < tightness(other);
+        let (first, second) = if is_tighter { (other, self) } else { (self, other) };
+        if second.remaining.is_some() && second.remaining != first.remaining {
+            return first;
+        }
+        Self {
+            limit: first.limit.or(second.limit),
+            remaining: first.remaining,
+            reset: first.reset.or(second.reset),
+            window: first.window.or(second.window),
+            is_continuous: first.is_continuous || second.is_continuous,
+        }
+    }
 }
 
 /// How a call ended, as far as limits are concerned.
@@ -125,6 +144,8 @@ pub struct Answer {
     pub dialect: Option<Cow<'static, str>>,
     /// Which of the server's quotas the meters are of.
     pub bucket: Option<String>,
+    /// Whether each channel, guild and webhook has one of that name.
+    pub(super) is_per_resource: bool,
     /// Whether a refusal holds for all quotas of the client.
     pub is_global: bool,
     /// Whether the server asks not to repeat a call that it has refused: a negative `grpc-retry-pushback-ms`.
@@ -176,19 +197,6 @@ impl Answer {
     pub(super) fn names_time(&self) -> bool {
         let resets = self.meters.iter().map(|meter| meter.reset);
         resets.chain([self.wait]).any(|time| matches!(time, Some(When::At(_))))
-    }
-
-    /// Hears of further quotas: of each unit the one counts of which less remains, or that lasts longer.
-    pub(super) fn tighten(&mut self, further: &Meters) {
-        let date = self.date.unwrap_or_default();
-        let reset = |meter: &Meter| Reverse(meter.reset.map(|reset| reset.after(date)));
-        let room = |meter: &Meter| (meter.remaining.unwrap_or(u64::MAX), reset(meter));
-        for unit in Unit::ALL {
-            let Some(further) = further.get(unit) else { continue };
-            if self.meter(unit).is_none_or(|meter| room(&further) < room(&meter)) {
-                *self.meters.get_mut(unit) = further;
-            }
-        }
     }
 
     /// How long to wait by `Retry-After`. `now`: the time since the Unix epoch, for a response without `Date`.

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::answer::{Answer, Meters, Unit, Verdict};
+use super::answer::{Answer, Meter, Unit, Verdict};
 use super::grpc;
 use super::headers::Headers;
 use super::ietf;
-use super::text::{Form, When, count, longest};
+use super::quota::{Fields, Part};
+use super::text::{Form, When, longest};
 
 type Name = Cow<'static, str>;
 
@@ -35,25 +36,19 @@ pub struct Dialect {
     /// It applies if one of these is there.
     markers: Vec<Name>,
     fields: Vec<(Unit, Part, Name)>,
+    /// The prefixes of its other fields: see [`quota`](super::quota).
+    families: Vec<Name>,
+    /// `RateLimit` and `RateLimit-Policy`.
+    structured: Option<(Name, Name)>,
     waits: Vec<(Name, Form)>,
     verdicts: Vec<(u16, On, Verdict)>,
     bucket: Option<Name>,
+    /// Whether each channel, guild and webhook has the bucket for itself.
+    is_per_resource: bool,
     global: Option<Name>,
     least_wait: Option<Duration>,
     is_continuous: bool,
-    is_structured: bool,
     is_grpc: bool,
-    /// Whether its quotas are beside others: the tightest counts.
-    is_further: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    Limit,
-    Remaining,
-    /// And the limit: `32/40`.
-    Used,
-    Reset(Form),
 }
 
 /// When a status is a refusal.
@@ -65,22 +60,32 @@ enum On {
 }
 
 impl Dialect {
-    /// A dialect without fields. It applies to responses that have any of the fields that are added.
+    /// A dialect without fields, which applies to every response; with fields, to those that have any of them.
+    ///
+    /// ```
+    /// use tollgate::feedback::{Dialect, Dialects, Verdict};
+    ///
+    /// // Beside all known dialects: a 403 is a refusal, as of HAProxy's `http-request deny`.
+    /// let dialects = Dialects::default().with(Dialect::new("haproxy").status(403, Verdict::Refused));
+    /// let none: [(&str, &str); 0] = [];
+    /// assert!(dialects.read(403u16, &none).is_refused());
+    /// ```
     #[must_use]
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
         Self {
             name: name.into(),
             markers: Vec::new(),
             fields: Vec::new(),
+            families: Vec::new(),
+            structured: None,
             waits: Vec::new(),
             verdicts: Vec::new(),
             bucket: None,
+            is_per_resource: false,
             global: None,
             least_wait: None,
             is_continuous: false,
-            is_structured: false,
             is_grpc: false,
-            is_further: false,
         }
     }
 
@@ -127,6 +132,30 @@ impl Dialect {
         self
     }
 
+    /// Fields with these names, in the form of `RateLimit` and `RateLimit-Policy` of the IETF's current drafts: such as
+    /// `Beta-RateLimit` and `Beta-RateLimit-Policy`.
+    ///
+    /// ```
+    /// use tollgate::feedback::{Dialect, Dialects, Unit};
+    ///
+    /// let beta = Dialect::new("beta").structured("beta-ratelimit", "beta-ratelimit-policy");
+    /// let answer = Dialects::default().with(beta).read(200u16, &[("Beta-RateLimit", "\"default\";r=50;t=30")]);
+    /// assert_eq!(answer.meter(Unit::Requests).unwrap().remaining, Some(50));
+    /// ```
+    #[must_use]
+    pub fn structured(
+        self,
+        limits: impl Into<Cow<'static, str>>,
+        policies: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { structured: Some((limits.into(), policies.into())), ..self }
+    }
+
+    fn family(mut self, prefix: impl Into<Name>) -> Self {
+        self.families.push(prefix.into());
+        self
+    }
+
     /// A field with the time to wait after a refusal. It is read before [`Retry-After`](super#how-long-to-wait).
     #[must_use]
     pub fn wait(mut self, name: impl Into<Cow<'static, str>>, form: Form) -> Self {
@@ -169,13 +198,6 @@ impl Dialect {
         self
     }
 
-    /// Its quotas are beside those of other dialects, such as one for a day: of each unit the tightest counts.
-    #[must_use]
-    pub fn further(mut self) -> Self {
-        self.is_further = true;
-        self
-    }
-
     /// Permits come back steadily until the reset, as in a token bucket.
     #[must_use]
     pub fn continuous(mut self) -> Self {
@@ -183,73 +205,41 @@ impl Dialect {
         self
     }
 
-    #[inline]
-    fn applies(&self, headers: &(impl Headers + ?Sized)) -> bool {
-        let has = |name: &Name| headers.field(name).is_some();
-        if self.is_structured {
-            has(&Cow::Borrowed("ratelimit"))
-        } else if self.markers.is_empty() {
-            let counts = self.fields.iter().map(|(_, _, name)| name);
-            let waits = self.waits.iter().map(|(name, _)| name);
-            counts.chain(waits).chain(&self.bucket).chain(&self.global).any(has)
-        } else {
-            self.markers.iter().any(has)
+    fn applies<H: Headers + ?Sized>(&self, fields: &Fields<'_, H>) -> bool {
+        let has = |name: &Name| fields.headers.field(name).is_some();
+        if !self.markers.is_empty() {
+            return self.markers.iter().any(has);
         }
+        let counts = self.fields.iter().map(|(_, _, name)| name);
+        let waits = self.waits.iter().map(|(name, _)| name);
+        let structured = self.structured.iter().map(|(limits, _)| limits);
+        let all = counts.chain(waits).chain(structured).chain(&self.bucket).chain(&self.global);
+        let mut all = all.peekable();
+        let is_of_any = self.families.is_empty() && all.peek().is_none();
+        is_of_any || all.any(has) || self.families.iter().any(|of| !fields.family(of).is_empty())
     }
 
-    fn read(&self, headers: &(impl Headers + ?Sized), answer: &mut Answer) {
-        if self.is_structured {
-            ietf::read(headers, answer);
+    /// Adds its quotas to those that others have read.
+    fn read<H: Headers + ?Sized>(
+        &self,
+        fields: &mut Fields<'_, H>,
+        meters: &mut Vec<(Unit, Meter)>,
+        answer: &mut Answer,
+    ) {
+        let headers = fields.headers;
+        if let Some((limits, policies)) = &self.structured {
+            ietf::read(headers, limits, policies, meters, answer);
         }
         if self.is_grpc {
             grpc::read(headers, answer);
         }
-        let before = Unit::ALL.map(|unit| answer.meter(unit).is_some());
-        for (unit, part, name) in &self.fields {
-            // What an earlier dialect has said stays.
-            let is_known = before[unit.index()];
-            let Some(text) = headers.field(name).filter(|_| !is_known) else { continue };
-            let meter = answer.meters.get_mut(*unit);
-            meter.is_continuous = self.is_continuous;
-            let values = text.split(',');
-            let is_read = match *part {
-                Part::Limit => {
-                    // What follows is the window (`100/30m`), or in drafts of the IETF the policies of several.
-                    let first = text.split([',', ';', '/']).next().unwrap_or_default();
-                    let limit = count(first);
-                    meter.limit = meter.limit.or(limit);
-                    if limit.is_none()
-                        && let Some(window) = Form::Duration.parse(first)
-                    {
-                        // Some servers have the window in this place: `15m`.
-                        meter.window = Some(window.after(Duration::ZERO));
-                    }
-                    limit.is_some() || meter.window.is_some()
-                }
-                Part::Used => {
-                    let parts = text.split_once('/');
-                    let counts =
-                        parts.and_then(|(used, limit)| Some((count(used)?, count(limit)?)));
-                    if let Some((used, limit)) = counts {
-                        meter.limit = meter.limit.or(Some(limit));
-                        meter.remaining = meter.remaining.or(Some(limit.saturating_sub(used)));
-                    }
-                    counts.is_some()
-                }
-                Part::Remaining => {
-                    let counts: Option<Vec<_>> = values.map(count).collect();
-                    let least = counts.and_then(|counts| counts.into_iter().min());
-                    meter.remaining = meter.remaining.or(least);
-                    least.is_some()
-                }
-                Part::Reset(_) if meter.reset.is_some() => true,
-                Part::Reset(form) => {
-                    meter.reset = form.parse(&text);
-                    meter.reset.is_some()
-                }
-            };
-            answer.malformed += u32::from(!is_read);
-        }
+        let exact = self.fields.iter();
+        let exact = exact.map(|(unit, part, name)| (*unit, String::new(), *part, name.to_string()));
+        let families = self.families.iter().flat_map(|prefix| fields.family(prefix));
+        let all = exact.chain(families).collect();
+        let read = fields.meters(all, &mut answer.malformed);
+        let is_continuous = self.is_continuous;
+        meters.extend(read.into_iter().map(|(unit, of)| (unit, Meter { is_continuous, ..of })));
         for (name, form) in &self.waits {
             if answer.wait.is_none()
                 && let Some(text) = headers.field(name)
@@ -260,6 +250,7 @@ impl Dialect {
         }
         if let Some(name) = &self.bucket {
             answer.bucket = answer.bucket.take().or(headers.field(name).map(Cow::into_owned));
+            answer.is_per_resource |= self.is_per_resource;
         }
         if let Some(name) = &self.global {
             answer.is_global |= headers.field(name).is_some_and(|text| text.trim() == "true");
@@ -267,13 +258,18 @@ impl Dialect {
         answer.least_wait = answer.least_wait.or(self.least_wait);
     }
 
-    fn judge(&self, headers: &(impl Headers + ?Sized), answer: &mut Answer) {
+    fn judge(
+        &self,
+        headers: &(impl Headers + ?Sized),
+        meters: &[(Unit, Meter)],
+        answer: &mut Answer,
+    ) {
         if self.is_grpc
             && let Some(verdict) = grpc::verdict(headers)
         {
             answer.verdict = verdict;
         }
-        let remains_nothing = answer.meters.iter().any(|meter| meter.remaining == Some(0));
+        let remains_nothing = meters.iter().any(|(_, meter)| meter.remaining == Some(0));
         let is_limited = answer.wait.is_some() || remains_nothing;
         for &(status, on, verdict) in &self.verdicts {
             if status == answer.status && (on == On::Always || is_limited) {
@@ -287,7 +283,7 @@ impl Dialect {
     #[must_use]
     pub fn github() -> Self {
         Self::new("github")
-            .x_ratelimit()
+            .family("x-ratelimit-")
             .marked_by("x-ratelimit-resource")
             .marked_by("x-github-request-id")
             .bucket("x-ratelimit-resource")
@@ -312,70 +308,38 @@ impl Dialect {
     /// limit in force, beside `input-tokens` and `output-tokens`.
     #[must_use]
     pub fn anthropic() -> Self {
-        let mut dialect = Self::new("anthropic");
-        for (unit, name) in [
-            (Unit::Requests, "requests"),
-            (Unit::Tokens, "tokens"),
-            (Unit::InputTokens, "input-tokens"),
-            (Unit::OutputTokens, "output-tokens"),
-        ] {
-            let field = |part: &str| format!("anthropic-ratelimit-{name}-{part}");
-            dialect = dialect
-                .marked_by(field("remaining"))
-                .limit(unit, field("limit"))
-                .remaining(unit, field("remaining"))
-                .reset(unit, field("reset"), Form::Rfc3339);
-        }
-        dialect
+        Self::new("anthropic")
+            .family("anthropic-ratelimit-")
+            .marked_by("anthropic-ratelimit-requests-remaining")
+            .marked_by("anthropic-ratelimit-tokens-remaining")
+            .marked_by("anthropic-ratelimit-input-tokens-remaining")
+            .marked_by("anthropic-ratelimit-output-tokens-remaining")
             .marked_by("anthropic-organization-id")
             .status(529, Verdict::Unavailable)
             .continuous()
     }
 
-    /// Discord: `X-RateLimit-*` with `-Reset-After` in seconds with decimals, `-Bucket` and `-Global`.
+    /// Discord: `X-RateLimit-*` with `-Reset-After` in seconds with decimals, `-Bucket` and `-Global`. Each channel, guild
+    /// and webhook of a [route](super::Servers::at) has the bucket for itself.
     #[must_use]
     pub fn discord() -> Self {
-        Self::new("discord")
-            .reset(Unit::Requests, "x-ratelimit-reset-after", Form::Seconds)
-            .x_ratelimit()
+        let dialect = Self::new("discord")
+            .family("x-ratelimit-")
             .marked_by("x-ratelimit-bucket")
             .marked_by("x-ratelimit-reset-after")
             .marked_by("x-ratelimit-scope")
             .marked_by("x-ratelimit-global")
             .bucket("x-ratelimit-bucket")
-            .global("x-ratelimit-global")
+            .global("x-ratelimit-global");
+        Self { is_per_resource: true, ..dialect }
     }
 
-    /// X, once Twitter, and others with `x-rate-limit-*`, such as `Yii` and `AspNetCoreRateLimit`, whatever form
-    /// the reset has. X's limits for a day are [dialects of their own](Self::x_daily).
+    /// X, once Twitter, with its limits for a day (`x-app-limit-24hour-*`, `x-user-limit-24hour-*`), and others with
+    /// `x-rate-limit-*`, such as `Yii` and `AspNetCoreRateLimit`, whatever form the reset has.
     #[must_use]
     pub fn x() -> Self {
-        Self::new("x")
-            .limit(Unit::Requests, "x-rate-limit-limit")
-            .remaining(Unit::Requests, "x-rate-limit-remaining")
-            .reset(Unit::Requests, "x-rate-limit-reset", Form::Any)
-    }
-
-    /// X's limits for a day: `x-app-limit-24hour-*`, and `x-user-limit-24hour-*`, of which `of` is `"app"` or `"user"`.
-    #[must_use]
-    pub fn x_daily(of: &str) -> Self {
-        let field = |part: &str| format!("x-{of}-limit-24hour-{part}");
-        Self::new(format!("x-{of}-24hour"))
-            .limit(Unit::Requests, field("limit"))
-            .remaining(Unit::Requests, field("remaining"))
-            .reset(Unit::Requests, field("reset"), Form::Any)
-            .further()
-    }
-
-    /// Linear, and the APIs of `RapidAPI`: `X-RateLimit-Requests-*`, whatever form the reset has. Some send
-    /// `X-RateLimit-*` beside it, for a shorter window.
-    #[must_use]
-    pub fn linear() -> Self {
-        Self::new("linear")
-            .limit(Unit::Requests, "x-ratelimit-requests-limit")
-            .remaining(Unit::Requests, "x-ratelimit-requests-remaining")
-            .reset(Unit::Requests, "x-ratelimit-requests-reset", Form::Any)
-            .further()
+        let dialect = Self::new("x").family("x-rate-limit-");
+        dialect.family("x-app-limit-24hour-").family("x-user-limit-24hour-")
     }
 
     /// Shopify: `X-Shopify-Shop-Api-Call-Limit: 32/40`, without a reset.
@@ -387,43 +351,38 @@ impl Dialect {
     /// `RateLimit` and `RateLimit-Policy` of the current drafts of the IETF, as structured fields.
     #[must_use]
     pub fn ietf() -> Self {
-        Self { is_structured: true, ..Self::new("ietf") }
+        Self::new("ietf").structured("ratelimit", "ratelimit-policy")
     }
 
-    /// `RateLimit-Limit`, `-Remaining` and `-Reset` of the drafts up to version 6. The reset is in seconds; epoch
-    /// seconds, as some servers send, are told apart by their size.
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset` of the drafts up to version 6, and the quota's `RateLimit-Name` of
+    /// GitLab. The reset is in seconds; epoch seconds, as some servers send, are told apart by their size.
     #[must_use]
     pub fn ietf_06() -> Self {
-        Self::new("ietf-06")
-            .limit(Unit::Requests, "ratelimit-limit")
-            .remaining(Unit::Requests, "ratelimit-remaining")
-            .reset(Unit::Requests, "ratelimit-reset", Form::Any)
+        Self::new("ietf-06").family("ratelimit-").bucket("ratelimit-name")
     }
 
     /// gRPC: `grpc-status` 8 (`RESOURCE_EXHAUSTED`) is a refusal, and 14 (`UNAVAILABLE`) what 503 is to HTTP. The
-    /// time is `grpc-retry-pushback-ms`, or a `RetryInfo` in `grpc-status-details-bin`.
+    /// time is `grpc-retry-pushback-ms`, or a `RetryInfo` in `grpc-status-details-bin`. APIs of Google that answer in JSON
+    /// have it in the [body](super::Call::observe_body) of a refusal: `"retryDelay": "28.1s"`. If that is about a quota for a
+    /// day, callers wait a minute, and twice as long each time.
     #[must_use]
     pub fn grpc() -> Self {
         Self { is_grpc: true, ..Self::new("grpc").marked_by("grpc-status") }
     }
 
-    /// Any other API with `X-RateLimit-Limit`, `-Remaining` and `-Reset`, whatever form the reset has.
+    /// Any other API with `X-RateLimit-Limit`, `-Remaining` and `-Reset`, or `Rate-Limit-Total`, whatever form the reset
+    /// has. Names of quotas may stand before or behind the word: `X-RateLimit-Requests-Limit` of Linear and `RapidAPI`,
+    /// `X-RateLimit-Remaining-short` of `NestJS`, `X-RateLimit-UserReset` of hapi.
     #[must_use]
     pub fn generic() -> Self {
-        Self::new("x-ratelimit").x_ratelimit()
-    }
-
-    /// The names that belong to no server: the reset may have any form.
-    fn x_ratelimit(self) -> Self {
-        self.limit(Unit::Requests, "x-ratelimit-limit")
-            .remaining(Unit::Requests, "x-ratelimit-remaining")
-            .reset(Unit::Requests, "x-ratelimit-reset", Form::Any)
+        Self::new("x-ratelimit").family("x-ratelimit-").family("rate-limit-")
     }
 }
 
 /// The dialects that are tried, in order.
 ///
-/// All that apply are read; what an earlier one says of a unit stays. The default has all that this crate knows.
+/// All that apply are read, each field once. Of several quotas of a unit the tightest counts: that of which less
+/// remains, or which lasts longer. The default has all that this crate knows.
 ///
 /// ```
 /// use tollgate::feedback::{Dialect, Dialects};
@@ -452,9 +411,6 @@ impl Default for Dialects {
             Dialect::ietf(),
             Dialect::ietf_06(),
             Dialect::generic(),
-            Dialect::linear(),
-            Dialect::x_daily("app"),
-            Dialect::x_daily("user"),
             Dialect::grpc(),
         ];
         Self { list, is_sure: false }
@@ -490,7 +446,7 @@ impl Dialects {
     }
 
     /// Reads a response. Fields that are malformed are ignored and counted. What a response from a cache
-    /// (`Age` above zero) says of quotas is old, and ignored.
+    /// (`Age` above zero) says of quotas is old, and ignored, and so is a quota of zero that has just taken a call.
     #[must_use]
     pub fn read(&self, status: impl Into<u16>, headers: &(impl Headers + ?Sized)) -> Answer {
         let status = status.into();
@@ -502,24 +458,19 @@ impl Dialects {
             malformed += u32::from(time.is_none());
             time
         };
+        let mut fields = Fields::new(headers);
         let date = time("date", &|text| Form::HttpDate.parse(text));
         let age = time("age", &|text| Form::Seconds.parse(text));
         answer.date = date.map(|date| date.after(Duration::ZERO));
-        let waits = WAITS.map(|(name, form)| time(name, &|text| longest(form, text, answer.date)));
+        let mut wait = |name: &str, form| time(name, &|text| longest(form, text, answer.date));
+        let waits = WAITS.map(|(name, form)| wait(name, form));
+        let named = fields.waits().filter_map(|name| wait(name, Form::Any)).max();
         answer.malformed = malformed;
         let applying: Vec<_> =
-            self.list.iter().filter(|one| self.is_sure || one.applies(headers)).collect();
-        for dialect in &applying {
-            if dialect.is_further {
-                let meters = std::mem::take(&mut answer.meters);
-                dialect.read(headers, &mut answer);
-                let further = std::mem::replace(&mut answer.meters, meters);
-                answer.tighten(&further);
-            } else {
-                dialect.read(headers, &mut answer);
-            }
-        }
-        answer.wait = waits.into_iter().fold(answer.wait, Option::or);
+            self.list.iter().filter(|one| self.is_sure || one.applies(&fields)).collect();
+        let mut meters = Vec::new();
+        applying.iter().for_each(|dialect| dialect.read(&mut fields, &mut meters, &mut answer));
+        answer.wait = waits.into_iter().chain([named]).fold(answer.wait, Option::or);
         answer.verdict = match status {
             429 => Verdict::Refused,
             503 => Verdict::Unavailable,
@@ -527,11 +478,33 @@ impl Dialects {
             500..=599 if answer.wait.is_some() => Verdict::Unavailable,
             _ => Verdict::Accepted,
         };
-        applying.iter().for_each(|dialect| dialect.judge(headers, &mut answer));
+        applying.iter().for_each(|dialect| dialect.judge(headers, &meters, &mut answer));
         answer.dialect = applying.first().map(|dialect| dialect.name.clone());
-        if age.is_some_and(|age| !age.after(Duration::ZERO).is_zero()) {
-            answer.meters = Meters::default();
+        if age.is_none_or(|age| age.after(Duration::ZERO).is_zero()) {
+            meters.retain(|(_, meter)| answer.is_refused() || meter.limit != Some(0));
+            for (unit, meter) in meters {
+                let tightest = answer.meters.get_mut(unit);
+                *tightest = tightest.tighter(meter);
+            }
         }
         answer
+    }
+
+    /// Reads the body as well, or the begin of it.
+    pub(super) fn read_body(&self, body: &[u8], answer: &mut Answer) {
+        if self.list.iter().any(|dialect| dialect.is_grpc) {
+            grpc::read_body(body, answer);
+        }
+    }
+
+    /// Whether the body of a response may say more than its fields.
+    #[cfg(feature = "reqwest")]
+    pub(super) fn wants_body(&self, status: http::StatusCode, headers: &http::HeaderMap) -> bool {
+        let is_json = headers.field("content-type").is_some_and(|kind| kind.contains("json"));
+        let is_open = || {
+            let answer = self.read(status, headers);
+            answer.is_refused() && answer.wait.is_none()
+        };
+        is_json && self.list.iter().any(|dialect| dialect.is_grpc) && is_open()
     }
 }

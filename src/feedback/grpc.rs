@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode, header};
 
 use super::answer::{Answer, Verdict};
 use super::headers::Headers;
-use super::text::When;
+use super::text::{Form, When};
 
 const RESOURCE_EXHAUSTED: &str = "8";
 const UNAVAILABLE: &str = "14";
@@ -47,6 +47,28 @@ pub(super) fn read(headers: &(impl Headers + ?Sized), answer: &mut Answer) {
         let delay = bytes_of(&details).and_then(|bytes| retry_delay(&bytes));
         answer.malformed += u32::from(delay.is_none());
         answer.wait = delay.flatten().map(When::After).or(answer.wait);
+    }
+}
+
+/// Reads `RetryInfo` in the first 64 KiB of a refusal in JSON, as APIs of Google have it, or a gateway that quotes one. If
+/// the quota is one for a day, its time is too short, and the call is tried again after minutes.
+pub(super) fn read_body(body: &[u8], answer: &mut Answer) {
+    let text = String::from_utf8_lossy(&body[..body.len().min(1 << 16)]);
+    if answer.is_accepted() || answer.wait.is_some() || !text.contains("google.rpc.") {
+        return;
+    }
+    let is_of_day = ["PerDay", "per day", "1/d/"].iter().any(|day| text.contains(day));
+    if is_of_day && text.contains("google.rpc.QuotaFailure") {
+        answer.least_wait = answer.least_wait.or(Some(Duration::from_secs(60)));
+        return;
+    }
+    for rest in text.split("\"retryDelay").skip(1) {
+        // The quotes may have backslashes before them.
+        let value = rest.trim_start_matches(|at: char| at.is_whitespace() || "\\\":".contains(at));
+        let end = value.find(|at: char| !at.is_ascii_alphanumeric() && at != '.');
+        let delay = Form::Duration.parse(&value[..end.unwrap_or(value.len())]);
+        answer.malformed += u32::from(delay.is_none());
+        answer.wait = answer.wait.max(delay);
     }
 }
 

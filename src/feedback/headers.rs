@@ -20,11 +20,21 @@ pub trait Headers {
     /// The value of a field, by its name in lower case. If there are several fields of this name, their values in
     /// order, joined by `", "`.
     fn field(&self, name: &str) -> Option<Cow<'_, str>>;
+
+    /// The names of all fields, in any case. `None`, as by default: they cannot be listed. Then quotas with names of
+    /// their own, such as `X-RateLimit-Remaining-short`, are not found.
+    fn names(&self) -> Option<Vec<&str>> {
+        None
+    }
 }
 
 impl Headers for http::HeaderMap {
     fn field(&self, name: &str) -> Option<Cow<'_, str>> {
         joined(self.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())))
+    }
+
+    fn names(&self) -> Option<Vec<&str>> {
+        Some(self.keys().map(http::HeaderName::as_str).collect())
     }
 }
 
@@ -34,6 +44,10 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
         let same = self.iter().filter(|(other, _)| other.as_ref().eq_ignore_ascii_case(name));
         joined(same.map(|(_, value)| Cow::Borrowed(value.as_ref())))
     }
+
+    fn names(&self) -> Option<Vec<&str>> {
+        Some(self.iter().map(|(name, _)| name.as_ref()).collect())
+    }
 }
 
 impl<N: AsRef<str>, V: AsRef<str>, const M: usize> Headers for [(N, V); M] {
@@ -41,11 +55,19 @@ impl<N: AsRef<str>, V: AsRef<str>, const M: usize> Headers for [(N, V); M] {
     fn field(&self, name: &str) -> Option<Cow<'_, str>> {
         self.as_slice().field(name)
     }
+
+    fn names(&self) -> Option<Vec<&str>> {
+        self.as_slice().names()
+    }
 }
 
 impl<N: AsRef<str>, V: AsRef<str>> Headers for Vec<(N, V)> {
     fn field(&self, name: &str) -> Option<Cow<'_, str>> {
         self.as_slice().field(name)
+    }
+
+    fn names(&self) -> Option<Vec<&str>> {
+        self.as_slice().names()
     }
 }
 

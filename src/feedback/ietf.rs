@@ -2,7 +2,6 @@
 //! `RateLimit-Policy` as lists of structured fields, in version 7 `RateLimit` as a dictionary. Versions up to 6
 //! have plain fields (`RateLimit-Limit`, `-Remaining`, `-Reset`), which are a [`Dialect`](super::Dialect).
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use sfv::{BareItem, Dictionary, Item, List, ListEntry, Parser};
@@ -33,9 +32,18 @@ fn number(value: &BareItem) -> Option<u64> {
     u64::try_from(i64::from(value.as_integer()?)).ok()
 }
 
-/// Outer: the parameter is there but no number. Inner: whether it is there.
-fn parameter(item: &Item, name: &str) -> Option<Option<u64>> {
-    item.params.get(name).map_or(Some(None), |value| number(value).map(Some))
+/// The first of these parameters that is there. Outer: it is no number. Inner: whether it is there.
+fn parameter(item: &Item, names: &[&str]) -> Option<Option<u64>> {
+    let value = names.iter().find_map(|name| item.params.get(*name));
+    value.map_or(Some(None), |value| number(value).map(Some))
+}
+
+/// The partition of a quota, such as a user or an application.
+fn partition(item: &Item) -> Option<String> {
+    match item.params.get("pk")? {
+        BareItem::ByteSequence(key) => Some(key.escape_ascii().to_string()),
+        _ => None,
+    }
 }
 
 struct Quota {
@@ -43,6 +51,7 @@ struct Quota {
     unit: Option<Unit>,
     limit: u64,
     window: Option<Duration>,
+    partition: Option<String>,
 }
 
 fn quota(item: &Item) -> Option<Quota> {
@@ -55,8 +64,9 @@ fn quota(item: &Item) -> Option<Quota> {
     Some(Quota {
         name: name(item)?.to_owned(),
         unit,
-        limit: parameter(item, "q")??,
-        window: parameter(item, "w")?.map(Duration::from_secs),
+        limit: parameter(item, &["q"])??,
+        window: parameter(item, &["w"])?.map(Duration::from_secs),
+        partition: partition(item),
     })
 }
 
@@ -69,17 +79,22 @@ fn unit_of(unit: &str) -> Option<Unit> {
     }
 }
 
-/// Reads both fields. Of several quotas of a unit the one of which least remains counts, and of those the one
-/// whose reset is the latest. Whether there were any.
-pub(super) fn read(headers: &(impl Headers + ?Sized), answer: &mut Answer) -> bool {
-    let Some(text) = headers.field("ratelimit") else { return false };
-    let policy = headers.field("ratelimit-policy");
+/// Reads both fields. All quotas hold for the same request, so their names are no buckets: those are the partitions of
+/// the policies, or of the quotas if these have none. A server may send the closest quota only.
+pub(super) fn read(
+    headers: &(impl Headers + ?Sized),
+    limits: &str,
+    policies: &str,
+    meters: &mut Vec<(Unit, Meter)>,
+    answer: &mut Answer,
+) {
+    let Some(text) = headers.field(limits) else { return };
     let mut quotas = Vec::new();
     let listed = items(&text);
     if listed.is_some()
-        && let Some(policy) = policy
+        && let Some(policies) = headers.field(policies)
     {
-        match items(&policy) {
+        match items(&policies) {
             Some(items) => {
                 for item in &items {
                     match quota(item) {
@@ -91,41 +106,41 @@ pub(super) fn read(headers: &(impl Headers + ?Sized), answer: &mut Answer) -> bo
             None => answer.malformed += 1,
         }
     }
-    let Some(items) = listed else { return dictionary(&text, answer) };
+    let Some(items) = listed else { return dictionary(&text, meters, answer) };
+    let counted = quotas.iter().filter(|quota| quota.unit.is_some());
+    let mut partitions: Vec<_> = counted.filter_map(|quota| quota.partition.clone()).collect();
+    let is_of_policies = !partitions.is_empty();
     for item in &items {
         let read = || {
             let quota = quotas.iter().find(|quota| Some(quota.name.as_str()) == name(item));
             let unit = quota.map_or(Some(Unit::Requests), |quota| quota.unit);
+            // `a` and `w` are the names of a change to the draft.
             let meter = Meter {
                 limit: quota.map(|quota| quota.limit),
                 window: quota.and_then(|quota| quota.window),
-                remaining: Some(parameter(item, "r")??),
-                reset: parameter(item, "t")?.map(|t| When::After(Duration::from_secs(t))),
+                remaining: Some(parameter(item, &["r", "a"])??),
+                reset: parameter(item, &["t", "w"])?
+                    .map(|seconds| When::After(Duration::from_secs(seconds))),
                 is_continuous: false,
             };
-            name(item).map(|name| (name, unit, meter))
+            name(item).map(|_| (unit, meter))
         };
-        match read() {
-            None => answer.malformed += 1,
-            Some((_, None, _)) => {}
-            Some((name, Some(unit), meter)) => {
-                let tightest = answer.meters.get_mut(unit);
-                let tightness = |meter: &Meter| {
-                    let reset = meter.reset.map(|reset| reset.after(Duration::ZERO));
-                    (Reverse(meter.remaining), reset)
-                };
-                if tightest.is_empty() || tightness(&meter) > tightness(tightest) {
-                    *tightest = meter;
-                    answer.bucket.get_or_insert_with(|| name.to_owned());
-                }
-            }
-        }
+        let Some((unit, meter)) = read() else {
+            answer.malformed += 1;
+            continue;
+        };
+        let Some(unit) = unit else { continue };
+        meters.push((unit, meter));
+        partitions.extend(partition(item).filter(|_| !is_of_policies));
     }
-    true
+    partitions.dedup();
+    if !partitions.is_empty() {
+        answer.bucket.get_or_insert(partitions.join(","));
+    }
 }
 
 /// Version 7: `limit=100, remaining=50, reset=30`.
-fn dictionary(text: &str, answer: &mut Answer) -> bool {
+fn dictionary(text: &str, meters: &mut Vec<(Unit, Meter)>, answer: &mut Answer) {
     let read = || {
         let fields = Parser::new(text).parse::<Dictionary>().ok()?;
         let field = |name: &str| match fields.get(name) {
@@ -141,8 +156,7 @@ fn dictionary(text: &str, answer: &mut Answer) -> bool {
         })
     };
     match read() {
-        Some(meter) => *answer.meters.get_mut(Unit::Requests) = meter,
+        Some(meter) => meters.push((Unit::Requests, meter)),
         None => answer.malformed += 1,
     }
-    true
 }

@@ -97,10 +97,12 @@ impl<L: OwnedLimiter> Feedback<L> {
         &self.shared.limiter
     }
 
-    /// Whether the program judges what responses say, for which a client with a body reads it.
+    /// Whether a client with a body reads it: because the program judges what responses say, or as it may name a time.
     #[cfg(feature = "reqwest")]
-    pub(crate) fn judges(&self) -> bool {
-        self.shared.judge.is_some()
+    pub(crate) fn wants_body(&self, status: http::StatusCode, headers: &http::HeaderMap) -> bool {
+        let is_error = status.is_client_error() || status.is_server_error();
+        is_error
+            && (self.shared.judge.is_some() || self.shared.dialects.wants_body(status, headers))
     }
 
     /// What remains of the server's quota, if it has said so and its window still lasts. Calls under way may or

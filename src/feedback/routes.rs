@@ -17,11 +17,26 @@ const DEPTH: usize = 8;
 /// No more prefixes are known of a server, some 100 bytes each. Then all are learned again.
 const MOST: usize = 1024;
 
-/// `"GET /search/issues"`, or a path alone.
-pub(super) fn route(text: &str) -> Route {
+/// The resources of Discord that share no quota.
+const RESOURCES: [&str; 3] = ["channels", "guilds", "webhooks"];
+
+/// The method, and the segments of the path.
+fn parts(text: &str) -> (&str, impl Iterator<Item = &str>) {
     let (method, path) = text.split_once(' ').unwrap_or(("", text));
     let path = path.split(['?', '#']).next().unwrap_or_default();
-    let segments = path.split('/').filter(|segment| !segment.is_empty());
+    (method, path.split('/').filter(|segment| !segment.is_empty()))
+}
+
+/// The channel, guild or webhook that a route begins with: `channels/17`.
+pub(super) fn resource(text: &str) -> Option<Box<str>> {
+    let (_, mut segments) = parts(text);
+    let kind = segments.find(|segment| RESOURCES.contains(segment))?;
+    Some(format!("{kind}/{}", segments.next()?).into())
+}
+
+/// `"GET /search/issues"`, or a path alone.
+pub(super) fn route(text: &str) -> Route {
+    let (method, segments) = parts(text);
     let mut hasher = DefaultHasher::new();
     let mut prefix = |part: &str| {
         let is_id = part.bytes().any(|byte| byte.is_ascii_digit());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::answer::Answer;
 use super::builder::FeedbackBuilder;
 use super::observer::{Feedback, Home};
-use super::routes::{Route, Routes, route};
+use super::routes::{Route, Routes, resource, route};
 use crate::limiter::OwnedLimiter;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
@@ -16,7 +16,8 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 /// [`at`](Self::at) returns a [`Feedback`] around the limiter for each call, by the server and the route that it goes
 /// to. After a `Retry-After` of one server no call to another waits for it, and the calls to all of them together keep
 /// the limit. A server may name its buckets, as GitHub does by `x-ratelimit-resource` and Discord by
-/// `X-RateLimit-Bucket`: then each bucket is a quota of its own. Which routes belong to which is learned from the
+/// `X-RateLimit-Bucket`: then each bucket is a quota of its own, and of Discord each channel, guild and webhook has one of
+/// the bucket. Which routes belong to which is learned from the
 /// answers. A route of which no answer has told is held back by nothing but the limit, and by refusals that the server
 /// calls global.
 ///
@@ -24,8 +25,8 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 /// [`Feedback`]: over Redis for a fleet. With the second the limiter is left alone, and each process learns by itself.
 /// In a fleet, use one `Feedback` with a limiter of its own for each bucket.
 ///
-/// It is a handle: clones share what was learned. It keeps up to 65,536 servers in use, with 64 buckets and 1,024
-/// prefixes of routes each. What holds nothing back is forgotten when there are many.
+/// It is a handle: clones share what was learned. It keeps up to 65,536 servers in use, with 64 buckets, 1,024 resources
+/// in them and 1,024 prefixes of routes each. What holds nothing back is forgotten when there are many.
 ///
 /// ```
 /// use tollgate::feedback::Servers;
@@ -180,7 +181,8 @@ pub struct Learned<L: OwnedLimiter> {
     pub limit: String,
     /// The server.
     pub server: String,
-    /// The bucket that the server names; empty for what it says without a name.
+    /// The bucket that the server names, and the channel, guild or webhook that has it for itself, as in
+    /// `"abcd1234 channels/17"`; empty for what it says without a name.
     pub bucket: String,
     /// What was learned.
     pub feedback: Feedback<L>,
@@ -214,6 +216,8 @@ const MOST: usize = 1 << 16;
 const FEW: usize = 64;
 /// A server that names more is not told apart any further.
 const BUCKETS: usize = 64;
+/// And their parts of channels, guilds and webhooks.
+const PARTS: usize = 1024;
 
 impl<L: OwnedLimiter> Limit<L> {
     fn servers(&self) -> impl Iterator<Item = &Arc<Server<L>>> {
@@ -245,7 +249,7 @@ impl<L: OwnedLimiter> Table<L> {
 
     /// See [`Servers::at`]; `key` tells limits apart.
     pub(crate) fn at(&self, key: &str, limiter: &L, server: &str, route: &str) -> Feedback<L> {
-        self.server(key, limiter, server).at(self::route(route))
+        self.server(key, limiter, server).at(self::route(route), resource(route))
     }
 
     fn server(&self, key: &str, limiter: &L, name: &str) -> Arc<Server<L>> {
@@ -308,6 +312,9 @@ struct Known<L: OwnedLimiter> {
     /// The first is without a name until the server names one: then all calls that are under way are taken for its
     /// own. With a second, what is said without a name has one for itself.
     buckets: Vec<(Box<str>, Feedback<L>)>,
+    /// Of a server of which each channel, guild or webhook has a bucket for itself.
+    is_parted: bool,
+    parts: HashMap<(usize, Box<str>), Feedback<L>>,
     routes: Routes,
 }
 
@@ -315,17 +322,43 @@ impl<L: OwnedLimiter> Known<L> {
     fn place(&self, name: &str) -> Option<usize> {
         self.buckets.iter().position(|(bucket, _)| **bucket == *name)
     }
+
+    fn all(&self) -> impl Iterator<Item = &Feedback<L>> {
+        self.buckets.iter().map(|(_, feedback)| feedback).chain(self.parts.values())
+    }
+
+    /// The bucket at a place, or the part of it that is of this resource.
+    fn bucket(
+        &mut self,
+        place: usize,
+        resource: Option<&str>,
+        builder: &FeedbackBuilder<L>,
+    ) -> Feedback<L> {
+        let whole = || self.buckets[place].1.clone();
+        let is_parted = self.is_parted && !self.buckets[place].0.is_empty();
+        let Some(resource) = resource.filter(|_| is_parted) else { return whole() };
+        let key = (place, resource.into());
+        if self.parts.len() >= PARTS && !self.parts.contains_key(&key) {
+            self.parts.retain(|_, feedback| !feedback.is_idle());
+            if self.parts.len() >= PARTS {
+                return whole();
+            }
+        }
+        self.parts.entry(key).or_insert_with(|| builder.clone().build()).clone()
+    }
 }
 
 /// The server and the route of a call.
 struct Destination<L: OwnedLimiter> {
     server: Arc<Server<L>>,
     route: Route,
+    resource: Option<Box<str>>,
 }
 
 impl<L: OwnedLimiter> Home<L> for Destination<L> {
     fn bucket(&self, answer: &Answer) -> Option<Feedback<L>> {
-        self.server.bucket(&self.route, answer.bucket.as_deref()?)
+        let resource = self.resource.as_deref().filter(|_| answer.is_per_resource);
+        self.server.bucket(&self.route, resource, answer.bucket.as_deref()?)
     }
 
     fn all(&self) -> Vec<Feedback<L>> {
@@ -336,20 +369,23 @@ impl<L: OwnedLimiter> Home<L> for Destination<L> {
 impl<L: OwnedLimiter> Server<L> {
     fn new(name: &str, builder: FeedbackBuilder<L>, is_alone: Arc<AtomicBool>) -> Self {
         let unnamed = ("".into(), builder.clone().build());
-        let known = Mutex::new(Known { buckets: vec![unnamed], routes: Routes::default() });
+        let (parts, routes) = (HashMap::new(), Routes::default());
+        let known = Known { buckets: vec![unnamed], is_parted: false, parts, routes };
+        let known = Mutex::new(known);
         Self { name: name.into(), builder, is_alone, known }
     }
 
-    fn at(self: Arc<Self>, route: Route) -> Feedback<L> {
+    fn at(self: Arc<Self>, route: Route, resource: Option<Box<str>>) -> Feedback<L> {
         let feedback = {
-            let known = self.known.lock();
+            let mut known = self.known.lock();
             let place = known.routes.bucket(&route).or_else(|| known.place("")).unwrap_or(0);
-            known.buckets[place].1.clone()
+            known.bucket(place, resource.as_deref(), &self.builder)
         };
-        feedback.with_home(Arc::new(Destination { server: self, route }))
+        feedback.with_home(Arc::new(Destination { server: self, route, resource }))
     }
 
-    fn bucket(&self, route: &Route, name: &str) -> Option<Feedback<L>> {
+    /// `resource`: what has the bucket for itself.
+    fn bucket(&self, route: &Route, resource: Option<&str>, name: &str) -> Option<Feedback<L>> {
         if name.is_empty() {
             return None;
         }
@@ -371,16 +407,17 @@ impl<L: OwnedLimiter> Server<L> {
             }
         };
         known.routes.learn(route, place);
-        let feedback = known.buckets[place].1.clone();
+        known.is_parted |= resource.is_some();
+        let feedback = known.bucket(place, resource, &self.builder);
         drop(known);
-        if is_second && place > 0 {
+        if is_second && place > 0 || resource.is_some() {
             self.share_limiter();
         }
         Some(feedback)
     }
 
     fn all(&self) -> Vec<Feedback<L>> {
-        self.known.lock().buckets.iter().map(|(_, feedback)| feedback.clone()).collect()
+        self.known.lock().all().cloned().collect()
     }
 
     /// The limiter serves others as well: it is not theirs what this server has made of it.
@@ -391,19 +428,23 @@ impl<L: OwnedLimiter> Server<L> {
     }
 
     fn is_idle(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1
-            && self.known.lock().buckets.iter().all(|(_, feedback)| feedback.is_idle())
+        Arc::strong_count(self) == 1 && self.known.lock().all().all(Feedback::is_idle)
     }
 
     fn learned(&self, key: &str) -> Vec<Learned<L>> {
         let known = self.known.lock();
-        let each = known.buckets.iter().map(|(bucket, feedback)| Learned {
+        let learned = |bucket: String, feedback: &Feedback<L>| Learned {
             limit: key.to_owned(),
             server: self.name.clone().into_string(),
-            bucket: bucket.clone().into_string(),
+            bucket,
             feedback: feedback.clone(),
+        };
+        let whole =
+            known.buckets.iter().map(|(name, feedback)| learned(name.to_string(), feedback));
+        let parts = known.parts.iter().map(|((place, resource), feedback)| {
+            learned(format!("{} {resource}", known.buckets[*place].0), feedback)
         });
-        each.collect()
+        whole.chain(parts).collect()
     }
 }
 

@@ -121,6 +121,9 @@ impl<L: OwnedLimiter> Shared<L> {
         body: Option<&[u8]>,
     ) -> Answer {
         let mut answer = self.dialects.read(status, headers);
+        if let Some(body) = body {
+            self.dialects.read_body(body, &mut answer);
+        }
         if let Some(judge) = &self.judge {
             judge.judge(headers, body, &mut answer);
         }

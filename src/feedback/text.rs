@@ -24,23 +24,24 @@ pub enum Form {
     Millis,
     /// Seconds since the Unix epoch, with or without decimals.
     Epoch,
-    /// A time from now as `1h2m3.5s`, `6m0s`, `20ms`; a bare number is seconds.
+    /// A time from now as `1h2m3.5s`, `6m0s`, `20ms`, or as `00:01:30`; a bare number is seconds.
     Duration,
-    /// A date and time as RFC 3339 has them.
+    /// A date and time as RFC 3339 has them. Without a zone it is UTC.
     Rfc3339,
-    /// A date as HTTP has it, in one of its three forms.
+    /// A date as HTTP has it, in one of its three forms. `UTC`, `+0000` and `-0000` are `GMT`.
     HttpDate,
-    /// Whichever of these it is: a number from 10^9 on is seconds since the epoch, from 10^12 on milliseconds.
+    /// Whichever of these it is. A number from 10^9 on is seconds since the epoch, from 10^12, 10^15 and 10^18 on
+    /// milliseconds, microseconds and nanoseconds.
     Any,
 }
 
-/// A time that a server gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// A time that a server gave. A time from now is the greater one, as it needs no clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum When {
-    /// This long after the response was made.
-    After(Duration),
     /// At this time since the Unix epoch, by the server's clock.
     At(Duration),
+    /// This long after the response was made.
+    After(Duration),
 }
 
 impl When {
@@ -67,9 +68,13 @@ impl Form {
             Self::Rfc3339 => rfc3339(text).map(When::At),
             Self::HttpDate => http_date(text).map(When::At),
             Self::Any => match seconds(text) {
-                Some(time) if time.as_secs() >= 1_000_000_000_000 => Some(When::At(time / 1000)),
-                Some(time) if time.as_secs() >= 1_000_000_000 => Some(When::At(time)),
-                Some(time) => Some(When::After(time)),
+                Some(time) => Some(match time.as_secs().checked_ilog10().unwrap_or(0) {
+                    0..=8 => When::After(time),
+                    9..=11 => When::At(time),
+                    12..=14 => When::At(time / 1_000),
+                    15..=17 => When::At(time / 1_000_000),
+                    _ => When::At(time / 1_000_000_000),
+                }),
                 None => Self::Duration
                     .parse(text)
                     .or_else(|| Self::Rfc3339.parse(text))
@@ -79,30 +84,33 @@ impl Form {
     }
 }
 
-/// The longest time of a field that may have been sent several times, as their values are joined by commas. `now`
-/// is the server's clock.
-pub(super) fn longest(form: Form, text: &str, now: Option<Duration>) -> Option<When> {
-    let mut longest = None;
-    let mut parts = text.split(',');
+/// The times of a field that several limiters or several fields have made a list, whose parameters are left out.
+pub(super) fn times(form: Form, text: &str) -> Option<Vec<When>> {
+    let mut times = Vec::new();
+    let mut parts = text.split(',').map(|part| part.split(';').next().unwrap_or_default());
     while let Some(part) = parts.next() {
         // A date of HTTP has a comma of its own.
         let time = form.parse(part).or_else(|| form.parse(&format!("{part},{}", parts.next()?)))?;
-        longest = longest
-            .into_iter()
-            .chain([time])
-            .max_by_key(|time| time.after(now.unwrap_or_default()));
+        times.push(time);
     }
-    longest
+    Some(times)
+}
+
+/// The longest time of a field that may have been sent several times. `now` is the server's clock.
+pub(super) fn longest(form: Form, text: &str, now: Option<Duration>) -> Option<When> {
+    times(form, text)?.into_iter().max_by_key(|time| time.after(now.unwrap_or_default()))
+}
+
+/// A whole number without a sign.
+fn whole(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
 /// The whole part and the nanosecond fraction of a number without a sign or an exponent.
 fn decimal(text: &str) -> Option<(u64, u32)> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    if !is_number(whole) || !is_number(fraction) {
-        return None;
-    }
-    let whole = whole.parse().unwrap_or(u64::MAX);
+    let (number, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let (whole, _) = (whole(number)?, whole(fraction)?);
     let digits = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
     Some((whole, digits.fold(0, |nanos, digit| 10 * nanos + u32::from(digit - b'0'))))
 }
@@ -112,15 +120,36 @@ pub(super) fn count(text: &str) -> Option<u64> {
     decimal(text.trim()).map(|(whole, _)| whole)
 }
 
+/// As [`count`], without what follows: parameters (`76;w=21600`) or the window (`100/30m`). Less than none is none.
+pub(super) fn permits(text: &str) -> Option<u64> {
+    let number = text.split([';', '/']).next()?.trim();
+    match number.strip_prefix('-') {
+        Some(number) => count(number).map(|_| 0),
+        None => count(number),
+    }
+}
+
 fn seconds(text: &str) -> Option<Duration> {
     let (whole, nanos) = decimal(text)?;
     Some(Duration::new(whole, nanos))
 }
 
+/// As .NET prints durations: `00:01:30`, or `1.02:03:04.5` with a day.
+fn clock(text: &str) -> Option<Duration> {
+    let (hours, rest) = text.split_once(':')?;
+    let (minutes, rest) = rest.split_once(':')?;
+    let (days, hours) = hours.split_once('.').unwrap_or(("0", hours));
+    let minutes = whole(minutes).filter(|&minutes| minutes < 60)?;
+    let seconds = seconds(rest).filter(|rest| rest.as_secs() < 60)?;
+    let hours = whole(days)?.saturating_mul(24).saturating_add(whole(hours)?);
+    let before = hours.saturating_mul(3600).saturating_add(60 * minutes);
+    Some(Duration::from_secs(before).saturating_add(seconds))
+}
+
 /// As Go prints durations.
 fn duration(mut text: &str) -> Option<Duration> {
-    if let Some(seconds) = seconds(text) {
-        return Some(seconds);
+    if let Some(time) = seconds(text).or_else(|| clock(text)) {
+        return Some(time);
     }
     if text.is_empty() {
         return None;
@@ -152,16 +181,21 @@ fn duration(mut text: &str) -> Option<Duration> {
 }
 
 fn http_date(text: &str) -> Option<Duration> {
-    since_epoch(httpdate::parse_http_date(text).ok()?)
+    let date = ["UTC", "+0000", "-0000"].iter().find_map(|zone| text.strip_suffix(zone));
+    let time = match date {
+        Some(date) => httpdate::parse_http_date(&format!("{date}GMT")),
+        None => httpdate::parse_http_date(text),
+    };
+    since_epoch(time.ok()?)
 }
 
-/// With an offset, which the parser knows as `Z` only.
+/// With an offset, which the parser knows as `Z` or none only.
 fn rfc3339(text: &str) -> Option<Duration> {
     let (date, offset) = match text.len().checked_sub(6).and_then(|at| text.split_at_checked(at)) {
         Some((date, offset)) if offset.starts_with(['+', '-']) => (format!("{date}Z"), offset),
         _ => (text.to_ascii_uppercase(), "+00:00"),
     };
-    let time = since_epoch(humantime::parse_rfc3339(&date.replace('t', "T")).ok()?)?;
+    let time = since_epoch(humantime::parse_rfc3339_weak(&date.replace('t', "T")).ok()?)?;
     let (hours, minutes) = offset[1..].split_once(':')?;
     let offset_seconds = match (hours.len(), minutes.len()) {
         (2, 2) => 3600 * count(hours)?.min(24) + 60 * count(minutes)?.min(60),

@@ -237,11 +237,9 @@ impl<C: Cost> Middleware for RateLimit<C> {
         let mut call = acquire_within(&feedback, cost, self.max_wait).await.map_err(refused)?;
         // If this fails or is dropped, its place in flight is given back, and the server may have counted it.
         let mut response = next.run(request, extensions).await;
-        if let Some(status) = response.as_ref().ok().map(Response::status)
-            && feedback.judges()
-            && (status.is_client_error() || status.is_server_error())
-        {
+        if response.as_ref().is_ok_and(|head| feedback.wants_body(head.status(), head.headers())) {
             let head = response?;
+            let status = head.status();
             call.keep_head(status, head.headers());
             let (whole, body) = read(head).await;
             call.observe_body(status, whole.headers(), &body).await;

@@ -52,6 +52,11 @@ fn instead_of(unit: &str) -> Option<&'static str> {
     NO_UNITS.iter().find(|(names, _)| names.contains(&unit)).map(|&(_, instead)| instead)
 }
 
+/// Whether it is one of these words, in small letters or capitals.
+fn is_one_of(names: &[&str], word: &str) -> bool {
+    names.iter().any(|name| name.eq_ignore_ascii_case(word))
+}
+
 const UNIT_NAMES: &str = "ns, us, ms, s, min, h or day";
 
 /// The longest time over which a number may have decimals. No rate is less than one a day.
@@ -196,7 +201,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn counted(&mut self) {
         let mut ahead = self.clone();
         let word = ahead.word();
-        if COUNTED.contains(&ahead.text_at(&word)) {
+        if is_one_of(&COUNTED, ahead.text_at(&word)) {
             *self = ahead;
         }
     }
@@ -225,9 +230,9 @@ impl<'a> Cursor<'a> {
         self.counted();
         let at = self.word();
         let word = self.text_at(&at);
-        let (nanos, time_at) = match PER.iter().find(|(_, names)| names.contains(&word)) {
+        let (nanos, time_at) = match PER.iter().find(|(_, names)| is_one_of(names, word)) {
             Some((unit, _)) => (unit.as_nanos(), at),
-            None if SLASHES.contains(&word) => self.nanos(true)?,
+            None if is_one_of(&SLASHES, word) => self.nanos(true)?,
             None => return Err(Fault::new(at, "expected a slash and a time, such as 100/min")),
         };
         if matches!(number, Number::Decimal(_)) && nanos > YEAR {
@@ -250,7 +255,8 @@ impl<'a> Cursor<'a> {
         let expected =
             || format!("expected a time, such as 20ms or 15min: a whole number and {UNIT_NAMES}");
         let count = count.ok_or_else(|| Fault::new(at.clone(), expected()))?;
-        let known = UNITS.iter().find(|(_, names)| names.contains(&unit));
+        // `M` is a month.
+        let known = UNITS.iter().find(|(_, names)| is_one_of(names, unit) && unit != "M");
         let unknown = || {
             let expected = || format!("expected {UNIT_NAMES}");
             let reason = instead_of(unit).map_or_else(expected, str::to_owned);

@@ -5,6 +5,7 @@ mod faults;
 mod hostile;
 mod llm;
 mod loopback;
+mod seen;
 pub(crate) mod server;
 mod simulated;
 mod tables;

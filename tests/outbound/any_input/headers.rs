@@ -50,15 +50,18 @@ fn answers(input: &[u8]) -> Vec<(u16, HeaderMap)> {
     answers
 }
 
-/// A time in any form is a time in one of them; a number of milliseconds since the epoch is in none.
+/// A time in any form is a time in one of them; a number of milliseconds or less since the epoch is in none.
 fn time(value: &HeaderValue) {
     let Ok(text) = value.to_str() else { return };
     let forms = [Form::Seconds, Form::Epoch, Form::Duration, Form::Rfc3339, Form::HttpDate]
         .map(|form| form.parse(text));
     let any = Form::Any.parse(text);
     let is_of_a_form = forms.contains(&any);
-    let is_millis =
-        matches!(any, Some(When::At(time)) if forms.contains(&Some(When::At(time * 1000))));
-    assert!(is_of_a_form || is_millis, "{any:?} of {forms:?}");
+    let is_of_size = |size| {
+        let epoch = Form::Epoch.parse(text);
+        matches!((any, epoch), (Some(When::At(time)), Some(When::At(number))) if number / size == time)
+    };
+    let is_sized = [1_000, 1_000_000, 1_000_000_000].into_iter().any(is_of_size);
+    assert!(is_of_a_form || is_sized, "{any:?} of {forms:?}");
     assert_eq!(any.is_some(), forms.iter().any(Option::is_some), "{any:?} of {forms:?}");
 }

@@ -141,3 +141,24 @@ fn composed_policies_are_lists() {
     assert_eq!(policy.1, Same((TokenBucket::new(Rate::per_minute(100.0), 20), InFlight::new(10))));
     assert_eq!(serde_json::to_string(&policy).expect(json), json.replace(", ", ","));
 }
+
+#[test]
+fn words_may_be_in_capitals_and_a_text_may_be_a_string() {
+    for (text, plain) in [
+        ("15 RPM", "15/min"),
+        ("15RPM", "15/min"),
+        ("2 Requests Per Minute", "2/min"),
+        ("10/S", "10/s"),
+        ("10 calls / Hour", "10/h"),
+    ] {
+        assert_eq!(text.parse::<AnyPolicy>(), plain.parse(), "{text}");
+    }
+    // A month.
+    assert!("10/M".parse::<AnyPolicy>().is_err());
+    let text = format!("{}/s", 10);
+    assert_eq!(Limits::per_host(&text), Limits::per_host("10/s"));
+    let named = |limit| Limits::per_host("1/s").and_then(|limits| limits.named("a.org", limit));
+    assert_eq!(named(&text), named(&String::from("10/s")));
+    assert_eq!(Limits::all(text), Limits::all("10/s"));
+    assert!(Limits::per_host(String::from("ten a second")).is_err());
+}

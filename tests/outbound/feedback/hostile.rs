@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use tollgate::feedback::{Answer, Dialects, Feedback, Form, Unit, When};
 use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
 
-const FIELDS: [&str; 27] = [
+const FIELDS: [&str; 37] = [
     "retry-after",
     "retry-after-ms",
     "x-ms-retry-after-ms",
@@ -36,6 +36,16 @@ const FIELDS: [&str; 27] = [
     "anthropic-ratelimit-requests-remaining",
     "anthropic-ratelimit-requests-reset",
     "anthropic-ratelimit-tokens-limit",
+    "retry-after-short",
+    "rate-limit-total",
+    "rate-limit-remaining",
+    "x-ratelimit-limit-short",
+    "x-ratelimit-remaining-short",
+    "x-ratelimit-reset-short",
+    "x-ratelimit-userlimit",
+    "x-ratelimit-userremaining",
+    "x-ratelimit-userreset",
+    "ratelimit-name",
 ];
 
 fn corpus() -> impl Iterator<Item = &'static str> {

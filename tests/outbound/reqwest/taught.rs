@@ -544,3 +544,30 @@ async fn the_program_judges_by_the_body_which_the_caller_gets_all_the_same() {
     assert_eq!(refused_for(&client, "http://a.org/429/slow_down").await, None);
     assert!(refused_for(&client, "http://a.org/200/ok").await >= Some(599));
 }
+
+/// `/json/28.1s`: a refusal as Google's APIs send it, with this delay.
+fn with_delay<'a>(
+    request: Request,
+    _: &'a mut Extensions,
+    _: Next<'a>,
+) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
+    let mut parts = request.url().path_segments().expect("a path").map(str::to_owned);
+    let kind = format!("application/{}; charset=utf-8", parts.next().expect("a type"));
+    let info = "\"@type\": \"type.googleapis.com/google.rpc.RetryInfo\"";
+    let delay = parts.next().expect("a delay");
+    let body = format!("{{\"error\": {{\"details\": [{{{info}, \"retryDelay\": \"{delay}\"}}]}}}}");
+    let response = http::Response::builder().status(429).header("content-type", kind).body(body);
+    Box::pin(async { Ok(response.expect("a response").into()) })
+}
+
+#[tokio::test]
+async fn the_delay_in_the_json_of_a_refusal_holds_calls_back() {
+    let limit = RateLimit::limits(hundred()).max_wait(Duration::from_secs(10));
+    let client = ClientBuilder::new(reqwest::Client::new()).with(limit).with(with_delay).build();
+    let response = client.get("http://a.org/json/28.1s").send().await.expect("sent");
+    assert!(response.text().await.expect("a body").ends_with("\"28.1s\"}]}}"));
+    assert_eq!(refused_for(&client, "http://a.org/json/28.1s").await, Some(28));
+    // Of another type it is not read.
+    assert_eq!(refused_for(&client, "http://b.org/octet-stream/28.1s").await, None);
+    assert!(refused_for(&client, "http://b.org/octet-stream/28.1s").await < Some(20));
+}
