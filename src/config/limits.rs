@@ -67,24 +67,6 @@ pub struct Limits {
 
 pub(super) type ByName = BTreeMap<Arc<str>, AllOf>;
 
-/// The text of an [`AllOf`].
-impl TryFrom<&String> for Limit {
-    type Error = InvalidLimit;
-
-    fn try_from(text: &String) -> Result<Self, InvalidLimit> {
-        text.parse()
-    }
-}
-
-/// The text of an [`AllOf`].
-impl TryFrom<String> for Limit {
-    type Error = InvalidLimit;
-
-    fn try_from(text: String) -> Result<Self, InvalidLimit> {
-        text.parse()
-    }
-}
-
 macro_rules! per {
     ($($name:ident $per:ident $doc:literal,)+) => {$(
         #[doc = $doc]
