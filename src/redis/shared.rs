@@ -45,7 +45,7 @@ struct Lines<P: Scripted, C> {
     dropped: Stats,
     /// New ones are closed.
     is_closed: bool,
-    /// Goes off after `patience`, so that lines go without calls.
+    /// Goes off after `patience`, so that lines go without calls; zero if it is not set.
     alarm: Option<Alarm>,
     patience: Duration,
 }
@@ -60,12 +60,16 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
         Arc::new_cyclic(|this: &Weak<Self>| Self { core, lines, this: this.clone() })
     }
 
-    fn set_alarm(&self, lines: &mut Lines<P, C>, after: Duration) {
+    fn set_alarm(&self, lines: &mut Lines<P, C>, after: Duration, patience: Duration) {
         let clock = &self.core.context.options.clock;
-        if clock.sounds_without_callers() {
+        // One key is the limiter's own.
+        if lines.round.len() > 1 && clock.sounds_without_callers() {
             let due = clock.now().saturating_add(after);
             // If a manual clock was moved past it just now, calls drop lines, or the next alarm.
             let _ = lines.alarm.get_or_insert_with(|| clock.alarm(self.this.clone())).set(due);
+            lines.patience = patience;
+        } else {
+            lines.patience = Duration::ZERO;
         }
     }
 
@@ -76,19 +80,18 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
         for _ in 0..2 {
             lines.look_at_next();
         }
+        let line = lines.by_key.get(&key).cloned().unwrap_or_else(|| {
+            let line = SharedKey::new(Arc::clone(&self.core), Arc::clone(&key));
+            if lines.is_closed {
+                let _ = line.line.lock().close(End::Serve);
+            }
+            lines.by_key.insert(key, Arc::clone(&line));
+            lines.round.push_back(Arc::clone(&line));
+            line
+        });
         if lines.patience != UNUSED {
-            lines.patience = UNUSED;
-            self.set_alarm(&mut lines, UNUSED);
+            self.set_alarm(&mut lines, UNUSED, UNUSED);
         }
-        if let Some(line) = lines.by_key.get(&key) {
-            return Arc::clone(line);
-        }
-        let line = SharedKey::new(Arc::clone(&self.core), Arc::clone(&key));
-        if lines.is_closed {
-            let _ = line.line.lock().close(End::Serve);
-        }
-        lines.by_key.insert(key, Arc::clone(&line));
-        lines.round.push_back(Arc::clone(&line));
         line
     }
 
@@ -140,10 +143,12 @@ impl<P: Scripted, C: Connection> OnAlarm for Keys<P, C> {
     fn on_alarm(&self) {
         let mut lines = self.lines.lock();
         let most = lines.round.len().min(STEP);
-        let goes_on = (0..most).filter(|_| lines.look_at_next()).count() > 0;
-        lines.patience = if goes_on { UNUSED } else { lines.patience.saturating_mul(2) };
-        let after = if goes_on { Duration::ZERO } else { lines.patience };
-        self.set_alarm(&mut lines, after);
+        if (0..most).filter(|_| lines.look_at_next()).count() > 0 {
+            self.set_alarm(&mut lines, Duration::ZERO, UNUSED);
+        } else {
+            let patience = lines.patience.saturating_mul(2);
+            self.set_alarm(&mut lines, patience, patience);
+        }
     }
 
     /// No caller waits for this alarm.
