@@ -444,7 +444,7 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ///
     /// It tells what is known now, and keeps no place: for a place take a [reservation](Self::reserve). Over Redis it
     /// is a request of its own. Behind callers of this process, and for several costs, the call joins the queue there and
-    /// leaves it, which counts as given up. Of two limiters in [`and`](Self::and) it is the longer wait.
+    /// leaves it, which counts as given up; where the queue is full, which counts as refused, it is `None`. Of two limiters in [`and`](Self::and) it is the longer wait.
     ///
     /// # Errors
     ///

@@ -66,7 +66,7 @@ pub enum Event {
     #[cfg(feature = "redis")]
     #[non_exhaustive]
     Down {
-        /// The error of the last request.
+        /// The error of the last request; its source is the cause.
         error: StoreError,
     },
     /// Redis is back.
@@ -103,7 +103,11 @@ impl fmt::Display for Event {
             Self::PolicyChanged { rate: Some(rate) } => write!(f, "the rate is now {rate}"),
             Self::PolicyChanged { rate: None } => f.write_str("the policy was changed"),
             #[cfg(feature = "redis")]
-            Self::Down { error } => write!(f, "no longer waiting for Redis: {error}"),
+            Self::Down { error } => {
+                write!(f, "no longer waiting for Redis: {error}")?;
+                // An event is no error, of which reporters print the source.
+                std::error::Error::source(error).map_or(Ok(()), |cause| write!(f, ": {cause}"))
+            }
             #[cfg(feature = "redis")]
             Self::Up { after } => write!(f, "Redis is back after {:?}", to_millis(*after)),
             #[cfg(feature = "redis")]

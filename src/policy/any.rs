@@ -358,10 +358,22 @@ impl Policy for AnyPolicy {
         }
         let (held, epoch, available) = (state.held, state.epoch(), old.available(state, now));
         let ready = old.ready_at(state, now, 1);
-        *state = AnyState { epoch: epoch + 1, ..self.begin(now, held, available) };
-        if let Ok(Ready::At(until)) = ready
-            && until > now
+        let new = |at| AnyState { epoch: epoch + 1, ..self.begin(at, held, available) };
+        *state = new(now);
+        let Ok(Ready::At(until)) = ready else { return };
+        // A window counts no more debt than its length, and stores nothing that a pause could hold back: it begins
+        // so late that it ends with the debt. On a grid that may take a longer step.
+        let (mut at, mut step, mut missing) = (now, 0, u64::MAX);
+        while let Ok(Ready::At(ready)) = self.ready_at(state, at, 1)
+            && at < ready
+            && ready < until
         {
+            let before = std::mem::replace(&mut missing, until.get() - ready.get());
+            step = if missing < before { missing } else { 2 * step };
+            at = at.saturating_add(Duration::from_nanos(step));
+            *state = new(at);
+        }
+        if until > now {
             self.pause(state, now, until);
         }
     }

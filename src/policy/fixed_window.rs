@@ -63,6 +63,10 @@ impl FixedWindow {
     /// does. `epoch` is the time from the epoch to the clock's origin:
     /// [`Clock::since_epoch`](crate::Clock::since_epoch) for the Unix epoch, zero for the clock's own origin.
     ///
+    /// The windows keep to the clock. On most systems it stands still while the machine sleeps, and then they are
+    /// behind the calendar by that time for ever: where a machine may sleep, set the policy again from time to time, by
+    /// [`set_policy`](crate::RateLimiter::set_policy) with `since_epoch` of then.
+    ///
     /// ```
     /// use std::time::Duration;
     /// use tollgate::{Clock, FixedWindow, ManualClock, RateLimiter};

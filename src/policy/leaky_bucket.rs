@@ -27,7 +27,7 @@ use std::time::Duration;
 /// `n / rate`, however the calls arrive. No unused time is stored. Permits that have not leaked yet and
 /// permits in the queue never exceed `capacity` together: further callers get
 /// [`Error::QueueFull`](crate::Error), with the time after which there is room. In a pause only the permits
-/// count that will not have leaked at its end. In any span of time `t` at most
+/// count that will not have leaked at its end, so more callers than its room may enter then. In any span of time `t` at most
 /// `rate x (t + catch_up)` permits plus one request are granted. A request for more than the capacity is an
 /// error at once.
 ///

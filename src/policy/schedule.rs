@@ -242,7 +242,7 @@ impl Schedule {
         let mut schedule = Self::new(rate, Duration::ZERO);
         if schedule.shift == 0 {
             // A billion a second. A permit must be more than a unit, by which a position may be too early. It
-            // takes a nanosecond then, but for the first one of the clock.
+            // takes a nanosecond then, but for the first one of the clock: see `empty_at`.
             (schedule.multiplier, schedule.inverse, schedule.shift) = (u64::MAX, 1 << 62, 1);
         }
         let burst = schedule.units(u64::from(capacity)).min(schedule.horizon());
@@ -255,14 +255,20 @@ impl Schedule {
         Self { most: self.most.min(u64::from(permits)), ..self }
     }
 
+    /// The position of an empty store. At a billion a second the clock's first nanosecond is a unit short, so a
+    /// store that begins there has it in advance.
+    fn empty_at(&self, now: Nanos) -> i128 {
+        self.position_at(now) - i128::from(now == Nanos::ZERO && self.multiplier == u64::MAX)
+    }
+
     /// A state with nothing stored.
     pub(crate) fn empty(&self, now: Nanos) -> RateState {
-        RateState::new(self.position_at(now))
+        RateState::new(self.empty_at(now))
     }
 
     /// A state with a full store.
     pub(crate) fn full(&self, now: Nanos) -> RateState {
-        RateState::new(self.position_at(now) - i128::from(self.burst))
+        RateState::new(self.empty_at(now) - i128::from(self.burst))
     }
 
     /// In 63 bits: the position at which the store is full. See [`Packed`](super::packed::Packed).
@@ -556,7 +562,7 @@ impl Schedule {
         // the new rate it can be much longer.
         let stored = (here - state.position).min(i128::from(old.burst));
         let stored = (stored << self.shift) >> old.shift;
-        state.move_to(self.position_at(now) - stored.min(i128::from(self.burst)));
+        state.move_to(self.empty_at(now) - stored.min(i128::from(self.burst)));
         state.bound(self.level(state.position, self.position_at(now)));
     }
 

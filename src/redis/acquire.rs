@@ -307,7 +307,11 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
             return Ok(Limit::wait(&self.limits(n).await?, n));
         }
         let missing = n.saturating_sub(self.quota().await?.remaining);
-        let delay = self.reserve(n).await?.delay();
+        let delay = match self.reserve(n).await {
+            // There is no wait for a place.
+            Err(Error::QueueFull { .. }) => return Ok(None),
+            place => place?.delay(),
+        };
         // Without a delay it is granted, or nothing is known.
         Ok((missing.is_zero() || !delay.is_zero()).then_some(delay))
     }

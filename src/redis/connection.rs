@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 use redis::{Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::sender;
 pub use failure::{Effect, Failure};
@@ -77,20 +77,30 @@ pub(crate) async fn send(
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
         let connection = self.clone();
-        exchange(request, move |command| send(connection.clone(), command), Failure::from).await
+        let send = move |command| send(connection.clone(), command);
+        exchange(request, request.idle[0], send, Failure::from).await
     }
 }
 
-/// Runs a request over a connection that may serve others, and that only the server can close.
+/// Runs a request over a connection that may serve others, and that only the server can close. `is_idle`: it may
+/// have been closed meanwhile.
 pub(crate) async fn exchange<F>(
     request: &Request,
+    is_idle: bool,
     send: impl Fn(Cmd) -> F + Clone + Send + Sync + 'static,
     failure: impl Fn(RedisError) -> Failure,
 ) -> Result<Reply, Failure>
 where
     F: Future<Output = Result<Value, RedisError>> + Send + 'static,
 {
-    let outcome = timeout(request.deadline, evaluate(request, &send)).await;
+    let end = Instant::now() + request.deadline;
+    if is_idle {
+        wake(request, &send).await.map_err(|error| match error {
+            Some(error) => Failure { effect: Effect::None, ..failure(error) },
+            None => Failure { effect: Effect::None, ..Failure::late(request.deadline / 2) },
+        })?;
+    }
+    let outcome = timeout_at(end, evaluate(request, &send)).await;
     // redis-rs may have a time-out of its own.
     let is_late = outcome
         .as_ref()
@@ -118,25 +128,48 @@ fn closing(key: &str) -> Cmd {
     quit
 }
 
+/// Asks for an echo until the right server sends it. A connection that was closed while idle fails the first command,
+/// whatever it is, and only then makes a new one, if it can; a cluster asks another node meanwhile.
+async fn wake<F>(request: &Request, send: impl Fn(Cmd) -> F) -> Result<(), Option<RedisError>>
+where
+    F: Future<Output = Result<Value, RedisError>>,
+{
+    let (mut last, mut pause) = (None, Duration::from_millis(1));
+    let awake = async {
+        while let Err(error) = send(echo(&request.key, RequestNumber::next())).await
+            && (error.code().is_none() || error.redirect_node().is_some())
+        {
+            last = Some(error);
+            sleep(pause).await;
+            pause *= 2;
+        }
+    };
+    timeout(request.deadline / 2, awake).await.map_err(|_| last)
+}
+
+// Limiters may use scripts, and perhaps no other command.
+fn echo(key: &str, number: RequestNumber) -> Cmd {
+    let mut echo = redis::cmd("EVAL");
+    echo.arg("return ARGV[1]").arg(1).arg(key).arg(&number.bytes());
+    echo
+}
+
 /// Closes the connection if it gives the reply to another request. It stays open if there is no reply.
 async fn check<F>(send: impl Fn(Cmd) -> F, key: Arc<str>)
 where
     F: Future<Output = Result<Value, RedisError>>,
 {
     let number = RequestNumber::next();
-    // Limiters may use scripts, and perhaps no other command.
-    let mut echo = redis::cmd("EVAL");
-    echo.arg("return ARGV[1]").arg(1).arg(&*key).arg(&number.bytes());
-    if let Ok(Ok(value)) = timeout(DOUBT, send(echo)).await
+    if let Ok(Ok(value)) = timeout(DOUBT, send(echo(&key, number))).await
         && value != Value::BulkString(number.bytes().to_vec())
     {
         let _ = timeout(DOUBT, send(closing(&key))).await;
     }
 }
 
-/// A connection that was idle for this long is tried by a `PING` before it is used: servers and proxies close
-/// idle connections, some without notice.
-pub(crate) const IDLE: Duration = Duration::from_secs(10);
+/// A connection that was idle for this long is tried before it is used: servers and proxies close idle connections,
+/// some without notice, and none after less than a second.
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
 
 pub(crate) fn without_delay(client: Client) -> Result<Client, RedisError> {
     let info = client.get_connection_info().clone();

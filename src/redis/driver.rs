@@ -103,8 +103,9 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
             // If this task begins too late, another is spawned for the next request.
             let step = shared.with_lock(|line| line.begin(flight, slot.take()));
             let (_, next) = match step {
-                Step::Send(arguments, is_take) => {
-                    let request = shared.request(arguments, is_take);
+                Step::Send(arguments, is_take, idle) => {
+                    let mut request = shared.request(arguments, is_take);
+                    request.idle = idle;
                     shared.core.context.counters.requests.add(1);
                     let outcome = shared.core.connection.run(&request).await;
                     let end = outcome.map_or_else(RequestEnd::Failed, RequestEnd::Replied);

@@ -169,6 +169,11 @@ impl Health {
         !self.troubled.load(Ordering::SeqCst)
     }
 
+    /// When the last reply came.
+    pub(super) fn last_reply(&self) -> Nanos {
+        Nanos::new(self.answered.load(Ordering::SeqCst))
+    }
+
     /// `None` without trouble.
     fn trouble<R>(&self, look: impl FnOnce(&mut Trouble) -> R) -> Option<R> {
         if self.is_well() {
@@ -226,7 +231,7 @@ impl Health {
         error: &StoreError,
         tries: Option<Group>,
     ) -> Option<Event> {
-        if Nanos::new(self.answered.load(Ordering::SeqCst)) > before.unwrap_or(sent) {
+        if self.last_reply() > before.unwrap_or(sent) {
             // Redis has answered requests of other keys since: only this key cannot be reached.
             self.abandoned(tries);
             return None;
@@ -235,7 +240,7 @@ impl Health {
         // Either this sees a reply that comes now, or the key that gets it sees the trouble.
         self.troubled.store(true, Ordering::SeqCst);
         // Redis was there when it last replied.
-        let since = sent.max(Nanos::new(self.answered.load(Ordering::SeqCst)));
+        let since = sent.max(self.last_reply());
         let trouble = trouble.get_or_insert_with(|| Trouble {
             outage: Outage::new(self, since, deadline, error.clone(), self.random),
             is_down: false,

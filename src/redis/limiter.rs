@@ -89,7 +89,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     /// The same limit for another key, over the same connection: a quota for each user, for example. It is
     /// cheap, and need not be kept; but the [`stats`](Self::stats) of a key are dropped when it has no
-    /// handle and no waiter, a second after its last use.
+    /// handle and no waiter, some seconds after its last use.
     ///
     /// [`set_policy`](Self::set_policy) sets the policy of one key. Calls for different keys share no
     /// request; at most 512 requests ([`max_requests`](super::RedisRateLimiterBuilder::max_requests)) are in flight at a time.
@@ -368,7 +368,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     /// Returns the number of keys in the memory of this process: those with handles, waiters or something left to
-    /// send; those used in the last second; and those used in the last day whose policy was set.
+    /// send; those used in the last seconds; and those used in the last day whose policy was set.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a limiter has its own key at least
     pub fn len(&self) -> usize {

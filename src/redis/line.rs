@@ -71,7 +71,7 @@ use transport::Transport;
 use waiter::{Booking, GrantInfo, Outcome};
 
 /// A line is kept for this long after its last use; and if a policy was set for its key.
-const UNUSED: Duration = Duration::from_secs(1);
+pub(super) const UNUSED: Duration = Duration::from_secs(1);
 const UNUSED_BUT_SET: Duration = Duration::from_secs(86_400);
 
 pub(crate) struct KeyLine<P: Scripted> {

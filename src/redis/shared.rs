@@ -3,16 +3,17 @@
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::connection::Connection;
 use super::context::Context;
 #[cfg(feature = "metrics")]
 use super::counters::Counters;
-use super::line::KeyLine;
 use super::line::waiter::Outcome;
+use super::line::{KeyLine, UNUSED};
 use super::options::{Options, Unavailable};
 use super::script::Scripted;
-use crate::clock::Alarm;
+use crate::clock::{Alarm, OnAlarm};
 use crate::keyed::KeyedRateLimiter;
 #[cfg(feature = "metrics")]
 use crate::observe::Observer;
@@ -33,6 +34,7 @@ pub(super) struct SharedLimiter<P: Scripted, C> {
 pub(super) struct Keys<P: Scripted, C> {
     core: Arc<SharedLimiter<P, C>>,
     lines: Mutex<Lines<P, C>>,
+    this: Weak<Self>,
 }
 
 struct Lines<P: Scripted, C> {
@@ -43,12 +45,32 @@ struct Lines<P: Scripted, C> {
     dropped: Stats,
     /// New ones are closed.
     is_closed: bool,
+    /// Goes off after `patience`, so that lines go without calls; zero if it is not set.
+    alarm: Option<Alarm>,
+    patience: Duration,
 }
+
+/// How many lines the alarm looks at.
+const STEP: usize = 1024;
 
 impl<P: Scripted, C: Connection> Keys<P, C> {
     pub(super) fn new(core: Arc<SharedLimiter<P, C>>) -> Arc<Self> {
-        let (by_key, round, dropped, is_closed) = Default::default();
-        Arc::new(Self { core, lines: Mutex::new(Lines { by_key, round, dropped, is_closed }) })
+        let (by_key, round, dropped, is_closed, alarm, patience) = Default::default();
+        let lines = Mutex::new(Lines { by_key, round, dropped, is_closed, alarm, patience });
+        Arc::new_cyclic(|this: &Weak<Self>| Self { core, lines, this: this.clone() })
+    }
+
+    fn set_alarm(&self, lines: &mut Lines<P, C>, after: Duration, patience: Duration) {
+        let clock = &self.core.context.options.clock;
+        // One key is the limiter's own.
+        if lines.round.len() > 1 && clock.sounds_without_callers() {
+            let due = clock.now().saturating_add(after);
+            // If a manual clock was moved past it just now, calls drop lines, or the next alarm.
+            let _ = lines.alarm.get_or_insert_with(|| clock.alarm(self.this.clone())).set(due);
+            lines.patience = patience;
+        } else {
+            lines.patience = Duration::ZERO;
+        }
     }
 
     /// The line of a key.
@@ -58,15 +80,18 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
         for _ in 0..2 {
             lines.look_at_next();
         }
-        if let Some(line) = lines.by_key.get(&key) {
-            return Arc::clone(line);
+        let line = lines.by_key.get(&key).cloned().unwrap_or_else(|| {
+            let line = SharedKey::new(Arc::clone(&self.core), Arc::clone(&key));
+            if lines.is_closed {
+                let _ = line.line.lock().close(End::Serve);
+            }
+            lines.by_key.insert(key, Arc::clone(&line));
+            lines.round.push_back(Arc::clone(&line));
+            line
+        });
+        if lines.patience != UNUSED {
+            self.set_alarm(&mut lines, UNUSED, UNUSED);
         }
-        let line = SharedKey::new(Arc::clone(&self.core), Arc::clone(&key));
-        if lines.is_closed {
-            let _ = line.line.lock().close(End::Serve);
-        }
-        lines.by_key.insert(key, Arc::clone(&line));
-        lines.round.push_back(Arc::clone(&line));
         line
     }
 
@@ -114,14 +139,30 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
     }
 }
 
+impl<P: Scripted, C: Connection> OnAlarm for Keys<P, C> {
+    fn on_alarm(&self) {
+        let mut lines = self.lines.lock();
+        let most = lines.round.len().min(STEP);
+        if (0..most).filter(|_| lines.look_at_next()).count() > 0 {
+            self.set_alarm(&mut lines, Duration::ZERO, UNUSED);
+        } else {
+            let patience = lines.patience.saturating_mul(2);
+            self.set_alarm(&mut lines, patience, patience);
+        }
+    }
+
+    /// No caller waits for this alarm.
+    fn wake_all(&self) {}
+}
+
 impl<P: Scripted, C: Connection> Lines<P, C> {
-    /// Drops the next line in the round unless it is in use.
-    fn look_at_next(&mut self) {
-        let Some(line) = self.round.pop_front() else { return };
+    /// Drops the next line in the round unless it is in use. Returns whether it did.
+    fn look_at_next(&mut self) -> bool {
+        let Some(line) = self.round.pop_front() else { return false };
         // Here, and by its key.
         if Arc::strong_count(&line) > 2 || !line.line.lock().is_quiet(self.is_closed) {
             self.round.push_back(line);
-            return;
+            return false;
         }
         self.by_key.remove(&line.key);
         self.dropped.add(line.line.lock().stats);
@@ -129,6 +170,7 @@ impl<P: Scripted, C: Connection> Lines<P, C> {
             self.by_key.shrink_to(2 * self.round.len());
             self.round.shrink_to(2 * self.round.len());
         }
+        true
     }
 }
 

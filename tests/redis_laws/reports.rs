@@ -7,7 +7,7 @@ use futures::future::FutureExt;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tollgate::metrics::Publisher;
 use tollgate::redis::{Reconnecting, RedisRateLimiter};
-use tollgate::{Event, Limiter, ManualClock, Rate, SmoothBursty, TokenBucket};
+use tollgate::{Event, LeakyBucket, Limiter, ManualClock, Rate, SmoothBursty, TokenBucket};
 
 use crate::manual::{Manual, new_key};
 
@@ -105,6 +105,31 @@ fn to_ask_for_the_wait_for_one_number_books_nothing() {
     assert_eq!(wait(2).expect("a server"), Some(Duration::ZERO));
     assert_eq!(wait(4).expect("a server"), Some(2 * SECOND));
     assert_eq!(limiter.counters().asked, asked);
+}
+
+/// That of this process, and that of the policy.
+#[test]
+fn to_ask_for_the_wait_behind_a_full_queue_is_no_error() {
+    let clock = ManualClock::new();
+    let bursty = SmoothBursty::new(Rate::per_second(0.1)).max_burst(Duration::ZERO);
+    let limiter = RedisRateLimiter::builder(bursty, Manual::new(&clock), new_key());
+    let limiter = limiter.clock(&clock).max_waiters(1).build();
+    let ask = || Box::pin(limiter.would_wait(1)).now_or_never().expect("an answer");
+    limiter.acquire(1).now_or_never().expect("an answer").expect("it is prepaid");
+    let mut waiter = limiter.acquire(1);
+    assert!((&mut waiter).now_or_never().is_none());
+    assert_eq!(ask(), Ok(None));
+    drop(waiter);
+    assert_eq!(ask(), Ok(Some(10 * SECOND)));
+
+    let leaky = LeakyBucket::new(Rate::per_second(0.1), 2);
+    let limiter = RedisRateLimiter::builder(leaky, Manual::new(&clock), new_key());
+    let limiter = limiter.clock(&clock).build();
+    let ask = || Box::pin(limiter.would_wait(1)).now_or_never().expect("an answer");
+    limiter.acquire(1).now_or_never().expect("an answer").expect("it is empty");
+    let mut waiter = limiter.acquire(1);
+    assert!((&mut waiter).now_or_never().is_none());
+    assert_eq!(ask(), Ok(None));
 }
 
 #[test]

@@ -92,7 +92,8 @@ impl Connection for Cluster {
             let cluster = cluster.clone();
             async move { cluster.send(command).await }
         };
-        exchange(request, send, failure).await
+        // Other keys may be on other nodes.
+        exchange(request, request.idle[1], send, failure).await
     }
 }
 

@@ -25,8 +25,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// A task of its own connects, on the thread of this crate that sends requests. So the connection depends on no
 /// runtime of yours, and a request whose deadline passes meanwhile does not end the attempt. A late reply does not
-/// end the connection, unless a `PING` is not answered within a second either. After ten idle seconds a `PING`
-/// tries the connection first, so that no request is lost with it.
+/// end the connection, unless a `PING` is not answered within a second either. After an idle second a `PING` tries the
+/// connection first, so that no request is lost with it.
 ///
 /// ```no_run
 /// use tollgate::redis::{RedisRateLimiter, Reconnecting};

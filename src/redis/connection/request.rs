@@ -77,6 +77,8 @@ pub struct Request {
     pub arguments: Vec<Vec<u8>>,
     /// The maximum time until the reply.
     pub deadline: Duration,
+    /// Whether there was no reply for a while: to any request of its limiter, and to one of its key.
+    pub(crate) idle: [bool; 2],
     number: RequestNumber,
 }
 
@@ -91,7 +93,7 @@ impl Request {
         if let Some(place) = arguments.first_mut().and_then(|first| first.get_mut(NUMBER)) {
             place.copy_from_slice(&number.bytes());
         }
-        Self { script, key, arguments, deadline, number }
+        Self { script, key, arguments, deadline, idle: [false; 2], number }
     }
 
     /// `EVALSHA`, or `EVAL` with the whole text.

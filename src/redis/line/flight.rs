@@ -94,8 +94,8 @@ pub(crate) struct Flight<C> {
 
 /// What the task does next.
 pub(crate) enum Step {
-    /// Send these arguments, as a call or as a change.
-    Send(Vec<Vec<u8>>, bool),
+    /// Send these arguments, as a call or as a change; see [`Request::idle`](crate::redis::Request).
+    Send(Vec<Vec<u8>>, bool, [bool; 2]),
     WaitForSlot(Arc<Semaphore>),
     /// There is nothing to send, or the line goes on without this task.
     Next,

@@ -18,6 +18,7 @@ pub(super) struct KeyOutage {
     failing: Option<Failing>,
     /// When the first and the last of the requests failed that have failed in a row.
     failed: Option<(Nanos, Nanos)>,
+    last_reply: Nanos,
 }
 
 struct Failing {
@@ -90,6 +91,11 @@ impl KeyOutage {
         down
     }
 
+    /// When the last reply came.
+    pub(super) fn last_reply(&self) -> Nanos {
+        self.last_reply
+    }
+
     /// The server has answered a request that was sent at `sent`.
     pub(super) fn answered<P: Scripted>(
         &mut self,
@@ -97,7 +103,7 @@ impl KeyOutage {
         now: Nanos,
         sent: Nanos,
     ) -> Option<Event> {
-        self.failed = None;
+        (self.failed, self.last_reply) = (None, now);
         if self.failing.take().is_some() {
             context.slots.widen();
         }

@@ -70,9 +70,9 @@ impl<P: Scripted> KeyLine<P> {
                     self.context.counters.latency.add_time(now.since(request.at));
                     rest
                 }
-                None => self.failed(&request, &Failure::strange(reply)),
+                None => self.failed(&mut request, &Failure::strange(reply)),
             },
-            RequestEnd::Failed(failure) => self.failed(&request, failure),
+            RequestEnd::Failed(failure) => self.failed(&mut request, failure),
             RequestEnd::NoSlot | RequestEnd::Withdrawn => {
                 if matches!(end, RequestEnd::NoSlot) {
                     self.transport.note_crowd(now);
@@ -134,7 +134,7 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    fn failed(&mut self, request: &InFlightRequest<P::Cost>, failure: &Failure) -> Rest {
+    fn failed(&mut self, request: &mut InFlightRequest<P::Cost>, failure: &Failure) -> Rest {
         self.context.counters.failed.add(1);
         let error = failure.error(&self.key);
         if failure.key {
@@ -143,6 +143,17 @@ impl<P: Scripted> KeyLine<P> {
             self.note_answer(request.at);
             self.pacing.ask_again();
             return Rest::Refuse(error);
+        }
+        if failure.is_forbidden()
+            && let RequestKind::Change(changes) = &mut request.kind
+            && let Some(deletion) = changes.pop_if(|change| change.deletes())
+        {
+            // Nothing else deletes, so the rest may be permitted. Redis 7.0 does not say which command it was.
+            let why = format!("a reset needs the permission for DEL: {}", failure.source);
+            refuse_all([deletion], &Failure::new(Effect::None, why.into()).error(&self.key));
+            self.note_answer(request.at);
+            self.pacing.ask_again();
+            return Rest::Repeat;
         }
         let down =
             self.outage.failed(&self.context, self.now(), request, &error, self.pacing.random());

@@ -7,6 +7,7 @@ use super::KeyLine;
 use super::change::{KeyChange, Refund};
 use super::flight::{InFlightRequest, RequestEnd, RequestKind, Step};
 use super::waiter::Turn;
+use crate::redis::connection::IDLE;
 use crate::redis::context::Slot;
 use crate::redis::health::SendPermission;
 use crate::redis::script::wire::{Ahead, Call};
@@ -167,7 +168,9 @@ impl<P: Scripted> KeyLine<P> {
             self.end(request, RequestEnd::NoSlot);
             return Step::WaitForSlot(slots);
         };
-        self.transport.send(&self.context, now, request, slot)
+        let answered = [self.context.health.last_reply(), self.outage.last_reply()];
+        let idle = answered.map(|at| now.since(at) >= IDLE);
+        self.transport.send(&self.context, now, request, slot, idle)
     }
 
     /// The task has no request to send.

@@ -112,8 +112,9 @@ impl<C> Transport<C> {
         now: Nanos,
         mut request: InFlightRequest<C>,
         slot: Slot,
+        idle: [bool; 2],
     ) -> Step {
-        let step = Step::Send(std::mem::take(&mut request.arguments), request.is_take());
+        let step = Step::Send(std::mem::take(&mut request.arguments), request.is_take(), idle);
         if let Some(flight) = &mut self.flight {
             flight.until = Some(patience(context, now));
             flight.look_at = Some(now.saturating_add(context.options.deadline / QUICK));
@@ -240,8 +241,10 @@ mod tests {
             let number = transport.take_off(context, at(0), request(RequestKind::Probe));
             let begun = transport.request(at(0), number).expect("to send");
             let slot = Arc::clone(&slots).try_acquire_owned().expect("a slot");
-            let step = transport.send(context, at(5), begun, slot);
-            assert!(matches!(step, Step::Send(arguments, false) if arguments == [[7]]));
+            let step = transport.send(context, at(5), begun, slot, [true, false]);
+            assert!(
+                matches!(step, Step::Send(arguments, false, [true, false]) if arguments == [[7]])
+            );
             number
         };
         let number = send(&mut transport);

@@ -3,7 +3,9 @@
 use std::panic::{UnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use tollgate::{InvalidRate, Rate};
+use tollgate::{
+    Gcra, InvalidRate, LeakyBucket, ManualClock, Policy, Rate, RateLimiter, TokenBucket,
+};
 
 const NOT_RATES: [f64; 12] = [
     0.0,
@@ -105,4 +107,37 @@ fn text_that_is_out_of_range_and_text_that_is_no_rate_give_different_errors() {
         let error = text.parse::<Rate>().expect_err(text);
         assert_eq!(error, InvalidRate::Malformed { text: text.to_owned() });
     }
+}
+
+/// A permit a nanosecond, from the first nanosecond of the clock on, and after it.
+#[test]
+fn a_bucket_at_the_greatest_rate_is_exact_from_the_origin_of_the_clock() {
+    fn exact<P: Policy<Cost = u32>>(policy: &P, origin: u64) {
+        let nanos = Duration::from_nanos;
+        let clock = ManualClock::new();
+        clock.advance(nanos(origin));
+        let limiter = RateLimiter::with_clock(policy.clone(), &clock);
+        limiter.try_acquire(5).expect("full");
+        let wait = |n| limiter.would_wait(n).expect("a wait").expect("a known one");
+        assert_eq!([1, 2, 5].map(wait), [1, 2, 5].map(nanos));
+        for _ in 0..3 {
+            assert!(limiter.try_acquire(1).is_err());
+            clock.advance(nanos(1));
+            limiter.try_acquire(1).expect("one a nanosecond");
+        }
+        clock.advance(nanos(9));
+        limiter.try_acquire(5).expect("full");
+        assert!(limiter.try_acquire(1).is_err(), "no more than that");
+    }
+    let rate = Rate::per_second(1e9);
+    for origin in [0, 1, 2, 1_000] {
+        exact(&TokenBucket::new(rate, 5), origin);
+        exact(&Gcra::new(4, 1, Duration::from_nanos(1)), origin);
+        exact(&LeakyBucket::meter(rate, 5), origin);
+    }
+    // Also if the rate becomes that great there.
+    let slow = TokenBucket::new(Rate::per_second(1.0), 5).initial(0);
+    let limiter = RateLimiter::with_clock(slow, ManualClock::new());
+    limiter.set_rate(rate);
+    assert_eq!(limiter.would_wait(1), Ok(Some(Duration::from_nanos(1))));
 }

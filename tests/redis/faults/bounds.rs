@@ -69,6 +69,33 @@ fn lines_of_keys_that_are_not_used_are_dropped_without_a_new_key() {
     assert_eq!((kept(0..1), kept(1..1_000)), (1, 0));
 }
 
+/// The alarm of the limiter drops them, some at a time.
+#[test]
+fn lines_of_keys_that_are_not_used_are_dropped_without_a_call() {
+    let clock = ManualClock::new();
+    let limiter = builder(bursty(1_000.0), AtOnce).clock(&clock).build();
+    let call = |key: u32| {
+        let answer = limiter.at(key.to_string()).acquire(1).now_or_never();
+        answer.expect("answered").expect("granted");
+    };
+    (0..5_000).for_each(call);
+    clock.advance(ms(500));
+    (0..10).for_each(call);
+    let held = limiter.at("0");
+    assert_eq!(limiter.len(), 5_001);
+    clock.advance(ms(700));
+    assert_eq!(limiter.len(), 11, "those that were used in the last second");
+    clock.advance(ms(2_000));
+    assert_eq!(limiter.len(), 2, "its own, and that of the handle");
+    assert_eq!((held.key_stats().granted, limiter.stats().granted), (2, 5_010));
+    // Long after, as none went meanwhile; a call is a reason to look again.
+    clock.advance(ms(600_000));
+    drop(held);
+    call(1);
+    clock.advance(ms(3_000));
+    assert_eq!(limiter.len(), 1);
+}
+
 /// Such a line can restore what Redis has lost.
 #[test]
 fn a_policy_that_was_set_is_known_for_a_day() {

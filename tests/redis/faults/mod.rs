@@ -10,6 +10,7 @@ mod cluster;
 mod crowds;
 mod denials;
 mod failover;
+mod idle;
 mod keys;
 mod leaving;
 mod load;
@@ -110,6 +111,13 @@ impl Events {
 
     fn downs(&self) -> usize {
         self.when(|event| matches!(event, Event::Down { .. })).len()
+    }
+
+    /// What the events that Redis is down say.
+    fn whys(&self) -> Vec<String> {
+        let events = lock(&self.0);
+        let downs = events.iter().filter(|(_, event)| matches!(event, Event::Down { .. }));
+        downs.map(|(_, event)| event.to_string()).collect()
     }
 
     fn ups(&self) -> usize {

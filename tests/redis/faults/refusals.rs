@@ -46,6 +46,7 @@ async fn refused<C: Connection>(
         tokio::time::sleep(ms(10)).await;
     }
     assert_eq!((events.downs(), events.ups()), (1, 0), "it is down all the time");
+    assert!(events.whys()[0].contains(code), "{:?}", events.whys());
     assert_eq!((stored(server), limiter.counters().lost), (before, 0));
     mend().await;
     let back = is(&limiter, State::Up).await;
@@ -164,6 +165,18 @@ async fn a_user_with_the_documented_permissions() {
         bucket.acquire(1).await.expect("granted");
     }
     store(limiter.at("another").try_acquire((1, 1)).await);
+
+    // What is not permitted fails at once, and no other call with it.
+    bucket.acquire(1).await.expect("granted");
+    let (pause, reset, quota) =
+        tokio::join!(bucket.pause_for(ms(1)), bucket.reset(), bucket.quota());
+    let error = store(reset);
+    let source = std::error::Error::source(&error).expect("what the server said").to_string();
+    assert!(source.contains("DEL: ") && !error.may_have_charged(), "{source}");
+    pause.expect("paused");
+    quota.expect("answered");
+    bucket.acquire(1).await.expect("granted");
+    assert_eq!(bucket.state(), State::Up);
 
     // Each time another limiter: the one before takes Redis to be down for a moment.
     let bucket = |url: &str| {
