@@ -101,12 +101,15 @@ fn text_that_is_out_of_range_and_text_that_is_no_rate_give_different_errors() {
         assert!(matches!(error, InvalidRate::OutOfRange { .. }), "{text}: {error:?}");
     }
     for text in [
-        "", " ", "/", "5", "5/", "/s", "5 s", "5//s", "5/s/s", "5/S", "5/ks", "five/s", "5,0/s",
+        "", " ", "/", "5", "5/", "/s", "5 s", "5//s", "5/s/s", "5/X", "5/ks", "five/s", "5,0/s",
         "0x5/s", "5/-s", "5%/s", "∞/s", "\0/s", "5/秒",
     ] {
         let error = text.parse::<Rate>().expect_err(text);
         assert_eq!(error, InvalidRate::Malformed { text: text.to_owned() });
     }
+    // Capitals mean the same, but for `M`, a month.
+    assert_eq!("5/S".parse::<Rate>(), "5/s".parse::<Rate>());
+    assert!("5/M".parse::<Rate>().is_err());
 }
 
 /// A permit a nanosecond, from the first nanosecond of the clock on, and after it.
