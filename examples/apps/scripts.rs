@@ -17,7 +17,7 @@ use tollgate::{
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/scripts"));
-    fs::create_dir_all(&folder)?;
+    fs::create_dir_all(folder)?;
     let scripts = [
         ("smooth_bursty", SmoothBursty::lua()),
         ("smooth_warming_up", SmoothWarmingUp::lua()),
