@@ -13,7 +13,8 @@ async fn main() -> std::io::Result<()> {
     let backend = InMemoryBackend::builder().build();
     let app = move || {
         let window = Duration::from_secs(setting("WINDOW", 10));
-        let input = SimpleInputFunctionBuilder::new(window, setting("LIMIT", 20)).real_ip_key().build();
+        let input =
+            SimpleInputFunctionBuilder::new(window, setting("LIMIT", 20)).real_ip_key().build();
         let limit = RateLimiter::builder(backend.clone(), input).add_headers().build();
         App::new().wrap(limit).route("/", web::get().to(|| async { "ok" }))
     };

@@ -13,7 +13,11 @@ async fn main() {
     let builder = match mode().as_str() {
         "second" => builder.quota_default(Quota::requests_per_second(nz!(2u32))),
         "minute" => builder.quota_default(minute),
-        _ => builder.quota_default(minute).stack("second", Global, Quota::requests_per_second(nz!(5u32))),
+        _ => builder.quota_default(minute).stack(
+            "second",
+            Global,
+            Quota::requests_per_second(nz!(5u32)),
+        ),
     };
     let config = builder.finish().expect("a quota");
     serve(Router::new().route("/", get(|| async { "ok" })).layer(GovernorLayer::new(config))).await;
