@@ -79,13 +79,21 @@ impl Server {
             .spawn()
             .expect("timeout and bash");
         let mut server = Self { child, port, dir };
-        server.wait_until_open().await?;
+        server.wait_until_ready(group.ready.as_deref()).await?;
         Ok(server)
     }
 
-    async fn wait_until_open(&mut self) -> Result<(), String> {
+    async fn is_ready(&self, path: Option<&str>) -> bool {
+        let Some(path) = path else {
+            return TcpStream::connect(("127.0.0.1", self.port)).await.is_ok();
+        };
+        let answer = reqwest::get(format!("http://127.0.0.1:{}/{path}", self.port)).await;
+        answer.is_ok_and(|answer| answer.status().is_success())
+    }
+
+    async fn wait_until_ready(&mut self, path: Option<&str>) -> Result<(), String> {
         let start = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
+        while !self.is_ready(path).await {
             let has_ended = self.child.try_wait().expect("a child").is_some();
             if has_ended || start.elapsed() > START {
                 let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();

@@ -16,6 +16,8 @@ pub struct Group {
     pub version: String,
     /// A shell command, with `$PORT`, `$PORT2`, `$BACKEND` (a port), `$DIR` and the set-up's `env`.
     pub start: String,
+    /// A path that answers with 200 once the server is ready. Default: when its port is open.
+    pub ready: Option<String>,
     /// Templates that are copied to `$DIR`: `${NAME}` is replaced.
     #[serde(default)]
     pub files: Vec<String>,
