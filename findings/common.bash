@@ -1,4 +1,6 @@
 # What each finding needs: a temp folder that goes away, a free port, a server that ends with the script.
+# In twenty minutes it is over, whatever hangs.
+[[ -n ${FINDING_IS_BOUNDED:-} ]] || FINDING_IS_BOUNDED=1 exec timeout 1200 "$0"
 set -euo pipefail
 shopt -s extglob
 folder=$(mktemp -d)

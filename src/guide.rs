@@ -33,6 +33,8 @@ pages! {
     limits = "limits.md";
     /// reqwest, tower, limits that are learned from headers, and unknown quotas.
     http = "http.md";
+    /// Which fields rate limiters of others send, and how much of their quotas a client uses.
+    servers = "servers.md";
     /// What to write for reqwest, ureq, hyper-util, tonic, octocrab, kube, async-openai and others.
     clients = "clients.md";
     /// Limits as text, by name, and from a file.
