@@ -62,14 +62,13 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
 
     fn set_alarm(&self, lines: &mut Lines<P, C>, after: Duration, patience: Duration) {
         let clock = &self.core.context.options.clock;
+        lines.patience = Duration::ZERO;
         // One key is the limiter's own.
         if lines.round.len() > 1 && clock.sounds_without_callers() {
             let due = clock.now().saturating_add(after);
             // If a manual clock was moved past it just now, calls drop lines, or the next alarm.
             let _ = lines.alarm.get_or_insert_with(|| clock.alarm(self.this.clone())).set(due);
             lines.patience = patience;
-        } else {
-            lines.patience = Duration::ZERO;
         }
     }
 

@@ -484,3 +484,27 @@ fn a_change_of_the_rate_delays_a_token_by_a_step_at_most() {
         }
     }
 }
+
+/// Also by a rule that counts nothing beyond its window.
+#[test]
+fn a_change_of_kind_forgives_no_debt() {
+    let (window, owed) = (secs(1), secs(3_600));
+    let rules: [(AnyPolicy, Duration); 6] = [
+        (FixedWindow::new(5, window).into(), Duration::ZERO),
+        // On a grid a window or a part may end later than the debt.
+        (FixedWindow::new(5, window).aligned(ms(300)).into(), window),
+        (SlidingWindowLog::new(5, window).into(), Duration::ZERO),
+        (SlidingWindowCounter::new(5, window, 3).into(), window * 2 / 3),
+        (LockOut::new(FixedWindow::new(5, window), ms(1)).into(), Duration::ZERO),
+        (bucket(5.0, 5).into(), ms(200)),
+    ];
+    for (rule, late) in rules {
+        let (clock, limiter) = limiter(AnyPolicy::from(SmoothBursty::new(Rate::per_second(5.0))));
+        limiter.try_acquire(18_000).expect("prepaid");
+        limiter.set_policy(rule.clone());
+        let wait = limiter.try_acquire(1).expect_err("owed").retry_after().expect("known");
+        assert!((owed..=owed + late).contains(&wait), "{rule:?}: {wait:?}");
+        clock.advance(wait);
+        limiter.try_acquire(1).expect("paid");
+    }
+}

@@ -238,35 +238,6 @@ fn a_new_kind_starts_with_no_more_than_the_old_one_had_and_not_before_it() {
     assert_eq!(limiter.available(), 3);
 }
 
-/// Also by a rule that counts nothing beyond its window.
-#[test]
-fn a_change_of_kind_forgives_no_debt() {
-    let window = ms(1_000);
-    let rules: [(AnyPolicy, Duration); 6] = [
-        (FixedWindow::new(5, window).into(), Duration::ZERO),
-        // On a grid a window or a part may end later than the debt.
-        (FixedWindow::new(5, window).aligned(ms(300)).into(), window),
-        (SlidingWindowLog::new(5, window).into(), Duration::ZERO),
-        (SlidingWindowCounter::new(5, window, 3).into(), ms(1_000) * 2 / 3),
-        (LockOut::new(FixedWindow::new(5, window), ms(1)).into(), Duration::ZERO),
-        (TokenBucket::new(rate(5.0), 5).into(), ms(200)),
-    ];
-    for (rule, late) in rules {
-        let clock = ManualClock::new();
-        clock.advance(ms(1_001));
-        let limiter =
-            RateLimiter::with_clock(AnyPolicy::from(SmoothBursty::new(rate(5.0))), &clock);
-        limiter.try_acquire(18_000).expect("prepaid");
-        limiter.set_policy(rule.clone());
-        let owed = ms(3_600_000);
-        let wait = limiter.try_acquire(1).expect_err("owed").retry_after().expect("known");
-        assert!((owed..=owed + late).contains(&wait), "{rule:?}: {wait:?}");
-        clock.advance(wait);
-        assert_eq!(limiter.quota().limit, 5);
-        limiter.try_acquire(1).expect("paid");
-    }
-}
-
 #[test]
 fn what_was_charged_to_an_earlier_state_of_a_kind_does_not_come_back_to_a_later_one() {
     let clock = ManualClock::new();
