@@ -24,7 +24,7 @@ use crate::wait_queue::{End, WaiterId};
 /// By the word, by the word with a record, and by the short lock.
 #[test]
 fn a_closed_line_grants_nothing_more() {
-    use Call::{Close, SetPolicy, Try};
+    use Call::{Close, Try};
     check::<SmoothBursty>(3, &[&[Try(1), Try(1)], &[Close, Try(1)]]);
     check::<TokenBucket>(2, &[&[Try(1), Try(1)], &[Close, Try(1)]]);
     check::<Gcra>(2, &[&[Try(900_000), Try(1)], &[Close, Try(900_000)]]);
