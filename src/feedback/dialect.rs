@@ -216,7 +216,7 @@ impl Dialect {
         let all = counts.chain(waits).chain(structured).chain(&self.bucket).chain(&self.global);
         let mut all = all.peekable();
         let is_of_any = self.families.is_empty() && all.peek().is_none();
-        is_of_any || all.any(has) || self.families.iter().any(|of| !fields.family(of).is_empty())
+        is_of_any || all.any(has) || self.families.iter().any(|prefix| fields.has_family(prefix))
     }
 
     /// Adds its quotas to those that others have read.
@@ -233,13 +233,16 @@ impl Dialect {
         if self.is_grpc {
             grpc::read(headers, answer);
         }
-        let exact = self.fields.iter();
-        let exact = exact.map(|(unit, part, name)| (*unit, String::new(), *part, name.to_string()));
-        let families = self.families.iter().flat_map(|prefix| fields.family(prefix));
-        let all = exact.chain(families).collect();
-        let read = fields.meters(all, &mut answer.malformed);
-        let is_continuous = self.is_continuous;
-        meters.extend(read.into_iter().map(|(unit, of)| (unit, Meter { is_continuous, ..of })));
+        if !self.fields.is_empty() || fields.are_there() {
+            let exact = self.fields.iter();
+            let exact =
+                exact.map(|(unit, part, name)| (*unit, String::new(), *part, name.to_string()));
+            let families = self.families.iter().flat_map(|prefix| fields.family(prefix));
+            let all = exact.chain(families).collect();
+            let read = fields.meters(all, &mut answer.malformed);
+            let is_continuous = self.is_continuous;
+            meters.extend(read.into_iter().map(|(unit, of)| (unit, Meter { is_continuous, ..of })));
+        }
         for (name, form) in &self.waits {
             if answer.wait.is_none()
                 && let Some(text) = headers.field(name)

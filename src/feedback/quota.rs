@@ -88,6 +88,16 @@ impl<'a, H: Headers + ?Sized> Fields<'a, H> {
         self.names.iter().filter(|name| name.starts_with(WAIT) && *name != "retry-after-ms")
     }
 
+    /// Whether there are any: most responses have none.
+    pub(super) fn are_there(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    pub(super) fn has_family(&self, prefix: &str) -> bool {
+        let is_one = |name: &String| name.strip_prefix(prefix).and_then(split).is_some();
+        self.names.iter().any(is_one)
+    }
+
     /// The fields whose names begin so, the ones with the more exact words first.
     pub(super) fn family(&self, prefix: &str) -> Vec<Field> {
         let split = |name: &String| Some((split(name.strip_prefix(prefix)?)?, name.clone()));
