@@ -88,6 +88,12 @@ impl<'a, H: Headers + ?Sized> Fields<'a, H> {
         self.names.iter().filter(|name| name.starts_with(WAIT) && *name != "retry-after-ms")
     }
 
+    /// Whether there are fields whose names begin so.
+    #[inline]
+    pub(super) fn has(&self, prefix: &str) -> bool {
+        !self.names.is_empty() && !self.family(prefix).is_empty()
+    }
+
     /// The fields whose names begin so, the ones with the more exact words first.
     pub(super) fn family(&self, prefix: &str) -> Vec<Field> {
         let split = |name: &String| Some((split(name.strip_prefix(prefix)?)?, name.clone()));
