@@ -205,18 +205,23 @@ impl Dialect {
         self
     }
 
+    #[inline]
     fn applies<H: Headers + ?Sized>(&self, fields: &Fields<'_, H>) -> bool {
         let has = |name: &Name| fields.headers.field(name).is_some();
         if !self.markers.is_empty() {
             return self.markers.iter().any(has);
         }
-        let counts = self.fields.iter().map(|(_, _, name)| name);
-        let waits = self.waits.iter().map(|(name, _)| name);
-        let structured = self.structured.iter().map(|(limits, _)| limits);
-        let all = counts.chain(waits).chain(structured).chain(&self.bucket).chain(&self.global);
-        let mut all = all.peekable();
-        let is_of_any = self.families.is_empty() && all.peek().is_none();
-        is_of_any || all.any(has) || self.families.iter().any(|prefix| fields.has_family(prefix))
+        let is_of_any = self.fields.is_empty() && self.waits.is_empty() && self.families.is_empty();
+        let others = [
+            self.structured.as_ref().map(|(limits, _)| limits),
+            self.bucket.as_ref(),
+            self.global.as_ref(),
+        ];
+        self.families.iter().any(|prefix| fields.has_family(prefix))
+            || self.fields.iter().any(|(_, _, name)| has(name))
+            || self.waits.iter().any(|(name, _)| has(name))
+            || others.into_iter().flatten().any(has)
+            || is_of_any && others == [None; 3]
     }
 
     /// Adds its quotas to those that others have read.
