@@ -196,7 +196,9 @@ impl Run {
         let (answer, span) = server.borrow_mut().ask(self.world.now(), request);
         if span > 0.0 {
             self.world.sleep(span).await;
-            server.borrow_mut().leave(request);
+            if answer.is_good() {
+                server.borrow_mut().leave(request);
+            }
         }
         answer
     }
@@ -291,6 +293,7 @@ mod tests {
             (Rule::Sliding(100.0, 10.0), 10.0, 100),
             (Rule::Fixed(10.0, 1.0), 1.0, 20),
             (Rule::Concurrent(2.0, 0.2), 0.2, 2),
+            (Rule::Opened(10.0, 1.0), 1.0, 20),
         ] {
             let mut random = Random::new(7);
             let mut server = Server::new(rule, 7);
