@@ -18,7 +18,8 @@ fn meter(remaining: u64, reset: When) -> Meter {
 pub(in crate::feedback) fn heard((sent, now): (u64, u64), date: Option<u64>) -> Heard {
     let (sent, now) = (at(sent), at(now));
     let calendar = Duration::from_secs(date.unwrap_or(1_000_000));
-    Heard { sent, now, calendar, is_dated: date.is_some(), max: Duration::from_secs(3600) }
+    let (is_dated, max) = (date.is_some(), Duration::from_secs(3600));
+    Heard { sent, now, calendar, is_dated, is_accepted: true, named: None, max }
 }
 
 /// A window of which 50 remain for a minute from the tenth second on, by a server that sends dates or that does not.
