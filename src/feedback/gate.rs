@@ -329,6 +329,26 @@ mod tests {
     }
 
     #[test]
+    fn a_gate_closes_by_a_pause_a_cut_or_when_nothing_remains() {
+        let closes = |change: fn(&mut Gate)| {
+            let mut old = paced(1.0, 1);
+            old.caps[0] = Cap { cap: 2, ..Cap::UNKNOWN };
+            let mut new = old;
+            change(&mut new);
+            new.closes(&old)
+        };
+        let closed: [fn(&mut Gate); 3] = [
+            |gate| gate.shut_until = at(1),
+            |gate| gate.pace.cuts = 2,
+            |gate| gate.caps[0].cap = 0,
+        ];
+        assert_eq!(closed.map(closes), [true; 3]);
+        let goes_on: [fn(&mut Gate); 3] =
+            [|_| (), |gate| gate.pace.rate = 2.0, |gate| gate.caps[0].cap = 1];
+        assert_eq!(goes_on.map(closes), [false; 3]);
+    }
+
+    #[test]
     fn what_is_stored_outlives_a_change_of_the_pace_but_not_a_cut() {
         let empty = || Passed { level: 0.0, ..NONE };
         let level = |old: Gate, new: Gate| {

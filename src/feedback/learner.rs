@@ -5,9 +5,11 @@
 //! good calls says "a little too much". Good calls that had to wait for the rate raise it, by calls and by time,
 //! whichever is slower; the longer none is refused, the faster.
 //!
-//! A failure (a 5xx without a time, a broken connection) says nothing of the rate. While more than half of the last
-//! twenty calls did not fail, nothing happens. Below that the pace is twice what comes through (as the SRE book's
-//! client-side throttling), and after nine failures in a row a probe goes after 1, 2, 4, 8, 16, 16 .. seconds.
+//! A failure (a 5xx without a time, a broken connection) says nothing of the rate, unless fewer calls fail at a lower pace:
+//! that is a limit, and failures are refusals then. A broken route does not heal so, and an outage has no good calls.
+//! Whether it is one is a sequential test (Wald, 1945): each answer at the lower pace makes one of both likelier. While more
+//! than half of the calls fail at any pace, the pace is twice what comes through (as the SRE book's client-side
+//! throttling), and after nine failures in a row a probe goes after 1, 2, 4, 8, 16, 16 .. seconds.
 //!
 //! What was not used is not known (RFC 7661): the first refusal, and an outage, leave at most twice what was
 //! delivered before.

@@ -505,7 +505,10 @@ impl Window {
             let span = reset.since(told.since);
             reset = told.since.saturating_add(span.saturating_mul(DOUBTED));
         }
-        let opening = if rises { told.limit.unwrap_or(1) } else { self.opening };
+        // One less of a long window that slides: some servers block for all of it after a call that is a moment early.
+        let spare = u64::from(self.slides && reset.since(told.since) > 2 * ROUNDED);
+        let opening =
+            if rises { told.limit.unwrap_or(1).saturating_sub(spare).max(1) } else { self.opening };
         let first = self.first;
         let (knee, at_knee) = if !rises {
             // A call tries.

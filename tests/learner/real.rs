@@ -86,21 +86,5 @@ pub(crate) fn outcome(setup: &Setup, seed: u64) -> Outcome {
 pub(crate) fn used(setup: &Setup, seed: u64) -> Used {
     let outcome = outcome(setup, seed);
     let used = outcome.taken(0.0, setup.seconds) / setup.rule.most(setup.seconds);
-    if std::env::var("TRACE").is_ok() {
-        trace(&outcome, setup.seconds);
-    }
     Used { used, refused: outcome.share_refused() }
-}
-
-/// Each second: calls that arrived, and those that were taken.
-fn trace(outcome: &Outcome, seconds: f64) {
-    let server = &outcome.servers[0];
-    let mut line = String::new();
-    for second in 0..seconds as u32 {
-        let within = |at: f64| at >= f64::from(second) && at < f64::from(second + 1);
-        let asked = server.asked.iter().filter(|at| within(**at)).count();
-        let taken = server.taken.iter().filter(|(at, _)| within(*at)).count();
-        line += &format!("{taken}/{} ", asked - taken);
-    }
-    println!("{line}");
 }

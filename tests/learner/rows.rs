@@ -321,6 +321,25 @@ mod limiters_of_others {
         ]);
     }
 
+    /// Writes the table of `docs/http.md`.
+    #[test]
+    fn second_by_second() {
+        let setups = [
+            ("10/s, 429", bare(NGINX, 429)),
+            ("10/s, 503", bare(NGINX, 503)),
+            ("20 in 10 s, 429", bare(TEN_SECONDS, 429)),
+        ];
+        let seconds = [0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 50];
+        println!("| second | {} |", setups.map(|(name, _)| name).join(" | "));
+        println!("|---|{}", "---|".repeat(setups.len()));
+        let runs = setups.map(|(_, setup)| real::outcome(&setup, 1));
+        for second in seconds {
+            let each = runs.each_ref().map(|run| run.second(f64::from(second)));
+            println!("| {second} | {} |", each.map(|(a, b)| format!("{a}, {b}")).join(" | "));
+        }
+        assert!(runs.iter().all(|run| run.second(0.0).1 > 0.0 && run.second(50.0).0 > 0.0));
+    }
+
     #[test]
     fn a_bare_429_where_refused_calls_count() {
         real(&[("HAProxy", bare(HAPROXY, 429), 0.8, 0.2)]);
