@@ -44,19 +44,25 @@
 //!
 //! # What it shows
 //!
-//! - **A 429 without a time** says that the rate was too high. The rate falls, once for all calls that were under
-//!   way: by a quarter after few good calls, by a twelfth after many. The first refusal also limits the rate to
-//!   twice what the server accepted recently, because a higher rate was never tested.
+//! - **A 429 without a time** says that the rate was too high. The rate falls, once for all calls that were sent at it:
+//!   by a quarter after few good calls, by a twelfth after many. Calls that were acquired and not sent wait for the new
+//!   rate. The first refusal also limits the rate to twice what the server accepted recently, because a higher rate was
+//!   never tested. If it comes within the first second, the rate doubles each second until the next one.
 //! - **Good calls** that waited for the rate raise it: by 2.5 % a second at first, and by up to 20 % the longer none is
-//!   refused. A rate that is not used up does not move, so an idle program does not drift.
+//!   refused; and by 1.25 % near what the server is known to bear. A rate that is not used up does not move, so an idle
+//!   program does not drift.
 //! - **A client with more waiting calls sends faster**: its pace is its rate times the fourth root of the number of
 //!   waiting calls. Numbers above 25 count as 25. So programs that share a quota without knowing of each other end
 //!   at about the same time. [`Feedback::rate`] returns the pace.
-//! - **Six refusals in a row** are a window that is used up: single calls go after 1, 2, 4, 8, 16, 16 .. seconds, and
-//!   the rate becomes what the last window took.
-//! - **A failure** (a 5xx without a time, a connection that broke) says nothing of the rate. While more than half of
-//!   the last twenty calls did not fail, nothing happens. Below that the pace is twice what comes through. Nine failures
-//!   in a row are an outage: single calls again, and all of the rate thirteen good calls after it.
+//! - **Six refusals in a row** are a window that is used up, and three are after many good calls: single calls go after 1,
+//!   1.6, 2.6, 4.1 .. 16 seconds, and the rate becomes what the last window took. After two, calls go one at a time.
+//! - **Failures** (a 5xx without a time, a connection that broke) say nothing of the rate while fewer than three of
+//!   twenty calls fail. Beside good calls they may be a limit: nginx refuses with a bare 503. So calls go more slowly for
+//!   about twenty calls. If fewer of them fail then, failures are refusals from now on, until a lower pace no longer heals
+//!   them. If not, as where one route is broken, all of the rate is back, and the next trial comes four times later.
+//!   While more than half of the last twenty calls fail at any pace, the pace is halved or less.
+//! - **Nine failures in a row** without a good call are an outage: single calls after 1, 2, 4 .. 16 seconds, and all of
+//!   the rate thirteen good calls after it.
 //! - **Random parts** of the pauses and between single calls keep many clients out of step.
 //!
 //! ![the rate that a client learned, beside the quota that it did not know][learned_rate]
@@ -70,7 +76,8 @@
 //!   as the server asks, but [at most an hour](FeedbackBuilder::max_wait). The [time that it
 //!   names](#how-long-to-wait) takes precedence over the reset of an exhausted window, as RFC 9110 and the IETF's
 //!   draft have it. Then one call goes first, and more follow. If it is refused again, a named time was too short:
-//!   it doubles, up to the reset; or, if the server says nothing of windows, the rate falls.
+//!   it doubles, up to the reset; or, if the server says nothing of windows, the rate falls. A time that was cut to whole
+//!   seconds, and so was too short twice, is taken for a second more from then on.
 //! - **While the server states what remains**, no more calls are under way than that. Until its answer
 //!   arrives, a call is taken for one that the server has not counted yet. What the limiter has beyond it is
 //!   taken, and the limiter is paused when nothing remains, for callers that do not go through the `Feedback`,
@@ -81,15 +88,19 @@
 //! - A server whose permits are *seen* to come back before the reset (more remains than before, or the reset moves) has a
 //!   window that slides, or a bucket. Then as much goes out as comes back, and a limit of your own that is the server's
 //!   loses nothing. A refusal now and then is taken for the jitter of the way there; more of them end that.
+//! - **A reset that is a date** in whole seconds is too coarse for short windows. A window that begins with its first call
+//!   lasts for whole seconds, so one call tries a second earlier each time, until that is refused once.
 //! - **At the reset** a window reopens by itself: with the whole quota if a window was seen to begin so, otherwise
 //!   with one call, whose answer says more. What was taken from the limiter is returned; but if it was paused, a
 //!   bucket begins empty, as [after every pause](crate::guide::methods).
 //! - **Late answers** undo nothing: each call knows when it was sent.
 //! - **If a server rejects calls that it had allowed**, its headers are distrusted, as other clients take from the
 //!   quota: a window begins with one call, a token bucket is taken to refill at a sixteenth of its rate until an answer
-//!   says more, and the rate becomes what the server took lately.
+//!   says more, and the rate becomes what the server took lately. A call that came a second too early, as times are
+//!   rounded, is no such call.
 //! - **Malformed fields** are ignored and [counted](FeedbackStats::malformed). The server's clock is read from
-//!   `Date`: it may be wrong by any amount.
+//!   `Date`: it may be wrong by any amount. As a `Date` is cut to its second and may be old, the latest one by our clock
+//!   counts, of many answers. `Retry-After` in seconds beside a reset that is a date is nearer, and counts.
 //!
 //! Two processes with a `Feedback` each do not know of each other's calls under way, so some calls near the end of
 //! the quota are refused.
@@ -161,7 +172,7 @@
 //! times, the longest time counts.
 //!
 //! - **429** is a refusal with or without a time. **503 and any other 5xx** (a gateway's 502, 504) hold calls back as
-//!   a refusal does if they name a time, and are failures if they do not.
+//!   a refusal does if they name a time, and are [failures](#what-it-shows) if they do not.
 //! - With **2xx** and **3xx** the time says when to poll or to follow the redirect, and with **other 4xx** when
 //!   this one request makes sense again: [`Answer::wait`] has it, and no other call waits for it. A dialect may
 //!   add statuses, such as GitHub's 403.

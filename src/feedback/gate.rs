@@ -132,6 +132,8 @@ pub(super) struct Gate {
     /// The server has refused: nothing passes before.
     pub(super) shut_until: Nanos,
     pub(super) pace: Pace,
+    /// How often it has closed.
+    pub(super) closed: u64,
 }
 
 /// What is in flight, and the permits of the pace.
@@ -145,7 +147,14 @@ pub(super) struct Passed {
 impl Gate {
     /// Lets everything pass.
     pub(super) const OPEN: Self =
-        Self { caps: [Cap::UNKNOWN; 4], shut_until: Nanos::ZERO, pace: Pace::NONE };
+        Self { caps: [Cap::UNKNOWN; 4], shut_until: Nanos::ZERO, pace: Pace::NONE, closed: 0 };
+
+    /// Whether it closes after `old`: a call that `old` let pass, and that was not sent, asks again.
+    pub(super) fn closes(&self, old: &Self) -> bool {
+        let caps = self.caps.iter().zip(&old.caps);
+        self.shut_until > old.shut_until || self.pace.cuts > old.pace.cuts || { caps }
+            .any(|(cap, old)| cap.cap == 0 && old.cap > 0)
+    }
 
     /// When nothing is shut any more.
     fn opens(&self) -> Nanos {
@@ -188,8 +197,8 @@ impl Gate {
 impl Policy for Gate {
     type Cost = Units;
     type State = Passed;
-    /// At which pace it was charged, by the number of its cuts.
-    type Receipt = Option<u32>;
+    /// How often it had closed. `None` after a refund.
+    type Receipt = Option<u64>;
 
     const HOOKS: Hooks<Self> = Hooks::none();
 
@@ -207,21 +216,20 @@ impl Policy for Gate {
         Ok(if self.pace.is_none() { stated } else { stated.and(Ready::At(self.paced(passed))) })
     }
 
-    fn charge(&self, passed: &mut Passed, at: Nanos, cost: Units) -> Option<u32> {
+    fn charge(&self, passed: &mut Passed, at: Nanos, cost: Units) -> Option<u64> {
         for (out, n) in passed.out.iter_mut().zip(array(cost)) {
             *out = out.saturating_add(n.into());
         }
-        if self.pace.is_none() {
-            return None;
+        if !self.pace.is_none() {
+            // Calls that did not ask are no debt that grows.
+            let level = self.level(passed, at) - 1.0 + f64::from(self.pace.jitter);
+            (passed.level, passed.at) = (level.max(-1.0), at.max(passed.at));
         }
-        // Calls that did not ask are no debt that grows.
-        let level = self.level(passed, at) - 1.0 + f64::from(self.pace.jitter);
-        (passed.level, passed.at) = (level.max(-1.0), at.max(passed.at));
-        Some(self.pace.cuts)
+        Some(self.closed)
     }
 
-    fn refund(&self, passed: &mut Passed, _: Nanos, _: Units, charged: Option<u32>) -> Option<u32> {
-        if charged == Some(self.pace.cuts) {
+    fn refund(&self, passed: &mut Passed, _: Nanos, _: Units, charged: Option<u64>) -> Option<u64> {
+        if charged == Some(self.closed) {
             passed.level = (passed.level + 1.0).min(BURST);
         }
         None
@@ -318,6 +326,26 @@ mod tests {
         let out = Passed { out: [1, 2, 9, 0], ..NONE };
         assert_eq!(gate.available(&out, at(14)), (0, 0, 0, 0));
         assert_eq!(gate.available(&out, at(15)), (4, 3, 0, 5));
+    }
+
+    #[test]
+    fn a_gate_closes_by_a_pause_a_cut_or_when_nothing_remains() {
+        let closes = |change: fn(&mut Gate)| {
+            let mut old = paced(1.0, 1);
+            old.caps[0] = Cap { cap: 2, ..Cap::UNKNOWN };
+            let mut new = old;
+            change(&mut new);
+            new.closes(&old)
+        };
+        let closed: [fn(&mut Gate); 3] = [
+            |gate| gate.shut_until = at(1),
+            |gate| gate.pace.cuts = 2,
+            |gate| gate.caps[0].cap = 0,
+        ];
+        assert_eq!(closed.map(closes), [true; 3]);
+        let goes_on: [fn(&mut Gate); 3] =
+            [|_| (), |gate| gate.pace.rate = 2.0, |gate| gate.caps[0].cap = 1];
+        assert_eq!(goes_on.map(closes), [false; 3]);
     }
 
     #[test]

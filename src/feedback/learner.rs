@@ -5,9 +5,11 @@
 //! good calls says "a little too much". Good calls that had to wait for the rate raise it, by calls and by time,
 //! whichever is slower; the longer none is refused, the faster.
 //!
-//! A failure (a 5xx without a time, a broken connection) says nothing of the rate. While more than half of the last
-//! twenty calls did not fail, nothing happens. Below that the pace is twice what comes through (as the SRE book's
-//! client-side throttling), and after nine failures in a row a probe goes after 1, 2, 4, 8, 16, 16 .. seconds.
+//! A failure (a 5xx without a time, a broken connection) says nothing of the rate, unless fewer calls fail at a lower pace:
+//! that is a limit, and failures are refusals then. A broken route does not heal so, and an outage has no good calls.
+//! Whether it is one is a sequential test (Wald, 1945): each answer at the lower pace makes one of both likelier. While more
+//! than half of the calls fail at any pace, the pace is twice what comes through (as the SRE book's client-side
+//! throttling), and after nine failures in a row a probe goes after 1, 2, 4, 8, 16, 16 .. seconds.
 //!
 //! What was not used is not known (RFC 7661): the first refusal, and an outage, leave at most twice what was
 //! delivered before.
@@ -18,6 +20,7 @@
 #[cfg(all(test, not(tollgate_loom)))]
 pub(super) mod tests;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::units::{Nanos, Rate};
@@ -39,12 +42,37 @@ const DOUBLE_SECONDS: f64 = 2.0;
 const DOUBLINGS: f64 = 3.0;
 const SEARCH: f64 = 0.7;
 
-/// This many refusals in a row are a window that is used up, and not a rate.
+/// After so many good calls since the last refusal it is known what the server bears, to a tenth. While the pace is in
+/// this range of that, it grows by `CALM` a second.
+const KNOWN: u32 = 12;
+const NEAR: Range<f64> = 0.9..1.3;
+const CALM: f64 = 0.0125;
+
+/// This many refusals in a row are a window that is used up, and not a rate. From then on each pause is so many times
+/// longer.
 const WINDOW_AFTER: u32 = 6;
+const LONGER: f64 = 1.6;
+/// After so many good calls so few are one.
+const MANY: u32 = 8;
+const WINDOW_AFTER_MANY: u32 = 3;
 
 /// More failures in a row are no chance. The share is of about this many calls.
 const CHANCE: u32 = 8;
 const SHARE_OF: f64 = 20.0;
+
+/// Of so many calls at least so many must fail, twice in a row, to be suspected of a limit. A gap between two answers
+/// counts for at most so many seconds: what is longer was idleness.
+const SAMPLE: u32 = 20;
+const FEW: u32 = 3;
+const LONGEST_GAP: f64 = 2.0;
+/// Then calls go at this part of what came through. At a limit the share that fails falls, say to a quarter.
+const TRIED: f64 = 0.9;
+const FALLS_TO: f64 = 0.25;
+/// How much likelier a limit is than none once it is believed, or not, as a logarithm.
+const LIMIT: f64 = 4.0;
+const NO_LIMIT: f64 = -6.0;
+/// The next suspicion comes after so many times more calls, each time that it was none.
+const SPARES: u32 = 4;
 
 /// The longest time between two probes, in seconds: 1,000 clients then send 62 a second.
 const LONGEST_PROBE: f64 = 16.0;
@@ -141,6 +169,37 @@ impl Pace {
     }
 }
 
+/// Some calls, those of them that failed, and the seconds that they took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    calls: u32,
+    bad: u32,
+    span: f64,
+}
+
+impl Sample {
+    /// A few calls of those that went well in so many seconds.
+    fn before(good: u32, seconds: f64) -> Self {
+        let calls = good.min(FEW);
+        let gap = (seconds / f64::from(good.max(1))).min(LONGEST_GAP);
+        Self { calls, bad: 0, span: gap * f64::from(calls) }
+    }
+}
+
+/// Failures that may be a limit.
+#[derive(Clone, Copy, Debug)]
+struct Suspect {
+    /// The share of the calls that failed before, and the rate.
+    share: f64,
+    rate: f64,
+    /// The pace that is tried.
+    tried: f64,
+    /// How much likelier a limit is than none, as a logarithm.
+    odds: f64,
+    /// It was seen to be one.
+    is_limit: bool,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Learner {
     ceiling: f64,
@@ -163,6 +222,22 @@ pub(super) struct Learner {
     /// The share of the last calls that did not fail, and the failures in a row.
     share: f64,
     down: u32,
+    sample: Sample,
+    /// When the last answer came.
+    answered: Nanos,
+    /// Too many calls of the last sample failed.
+    is_wary: bool,
+    suspect: Option<Suspect>,
+    /// Calls until failures are suspected again, and how many they were the last time.
+    spared: u32,
+    spares: u32,
+    /// By what the pace is above the rate, as many wait.
+    boost: f64,
+    /// The good calls before the first refusal of this row, and the pace that the server bore meanwhile. Infinite: not known.
+    before: u32,
+    borne: f64,
+    /// How long the last refusal took.
+    slow: f64,
     /// In an outage: the number of the next probe, and when the last one failed.
     probe: u32,
     probed: Nanos,
@@ -189,6 +264,16 @@ impl Learner {
             is_searching: true,
             share: 1.0,
             down: 0,
+            sample: Sample::before(cycle, seconds(now, since)),
+            answered: now,
+            is_wary: false,
+            suspect: None,
+            spared: 0,
+            spares: SAMPLE,
+            boost: 1.0,
+            before: 0,
+            borne: f64::INFINITY,
+            slow: 0.0,
             probe: 0,
             probed: Nanos::ZERO,
             jitter: 0.0,
@@ -203,20 +288,30 @@ impl Learner {
 
     /// A server took a call. `waited`: for the pace, and not for a window, a pause or the user's own limit.
     pub(super) fn good(&mut self, now: Nanos, sent: Nanos, waited: bool) {
+        self.tally(now, sent, false);
         self.share += (1.0 - self.share) / SHARE_OF;
+        if self.probe == 1 && now.since(self.probed) < Duration::from_secs(1) {
+            // No outage, as it ends before the first probe.
+            self.probe = 0;
+            self.suspect(now);
+        } else if self.probe > 0 {
+            (self.sample, self.is_wary) = (Sample::default(), false);
+        }
         (self.down, self.probe) = (0, 0);
         self.cycle = self.cycle.saturating_add(1);
         self.draw_jitter();
         if self.is_old(sent) {
             return;
         }
-        self.row = 0;
+        self.end_row(now);
         self.good = self.good.saturating_add(1);
-        if waited && !self.fails() {
+        if waited && !self.fails() && !self.is_trying() {
             // What is longer was idleness.
             let span = now.since(self.grown).as_secs_f64().min(2.0 / self.rate);
             let growth = if self.is_searching {
                 (SEARCH * span).min(1.0)
+            } else if NEAR.contains(&(self.rate * self.boost / self.borne)) {
+                CALM * span
             } else {
                 let calls = f64::from(self.good) / DOUBLE_CALLS;
                 let time = now.since(self.cut).as_secs_f64() / DOUBLE_SECONDS;
@@ -227,33 +322,62 @@ impl Learner {
         self.grown = now;
     }
 
+    /// A good call ends the refusals in a row. If they were a window that was used up, what was delivered from the end of
+    /// the last one to this is its quota.
+    fn end_row(&mut self, now: Nanos) {
+        let row = std::mem::take(&mut self.row);
+        if row >= WINDOW_AFTER || row >= WINDOW_AFTER_MANY && self.before >= MANY {
+            let mut delivered = f64::from(self.cycle) / seconds(now, self.since);
+            if self.cycle >= MANY {
+                self.borne = delivered;
+                delivered /= self.boost;
+            }
+            self.rate = self.rate.min(delivered).max(self.rate / 10.0);
+            (self.cycle, self.since) = (0, now);
+        }
+    }
+
     /// A server refused a call: the rate was too high. `after`: the time that it gave.
     pub(super) fn refused(&mut self, now: Nanos, sent: Nanos, after_time: Option<Duration>) {
         if self.is_old(sent) {
             return;
         }
+        let pace = self.rate * self.boost;
+        let found = seconds(now, self.since).max(1.0);
         self.row = self.row.saturating_add(1);
-        let by = (1.0 / (FIRST_CUT + f64::from(self.good) / GOOD_CALLS)).max(LEAST_CUT);
-        let random = self.random();
-        let delivered = f64::from(self.cycle) / seconds(now, self.since);
-        let mut wait = 0.0;
-        if self.row < WINDOW_AFTER {
-            self.rate *= 1.0 - by;
-            if self.is_searching {
-                self.rate = self.rate.min((2.0 * delivered).max(LEAST_FOUND));
-            }
-        } else {
-            if self.row == WINDOW_AFTER {
-                // From one end of the quota to the next: that is the quota.
-                self.rate = self.rate.min(delivered).max(self.rate / 10.0);
-                (self.cycle, self.since) = (0, now);
-            }
-            let doubled = f64::from((self.row - WINDOW_AFTER).min(10)).exp2();
-            wait = doubled.min(LONGEST_PROBE) * (0.5 + random);
+        if self.row == 1 {
+            let borne = 1.1 * f64::from(self.good) / seconds(now, self.cut);
+            self.before = self.good;
+            self.borne = if self.good >= KNOWN { pace.min(borne) } else { f64::INFINITY };
         }
+        let is_known = self.before >= MANY;
+        let good = match self.row {
+            1 => self.before,
+            _ if is_known => self.before / 2,
+            _ => 0,
+        };
+        let by = (1.0 / (FIRST_CUT + f64::from(good) / GOOD_CALLS)).max(LEAST_CUT);
+        let random = self.random();
         // So that a retry does not meet the same empty bucket, nor the retry of a stranger.
-        wait = (random * (8.0 * by / self.rate).min(1.0)).max(wait);
-        self.is_searching = false;
+        let mut wait = random * (8.0 * by / pace).min(1.0);
+        let doubled = |row: u32, times: f64| times.powi(row.min(30).cast_signed());
+        if self.row >= WINDOW_AFTER {
+            let longer = doubled(self.row - WINDOW_AFTER, LONGER);
+            wait = wait.max(longer.min(LONGEST_PROBE) * (0.5 + random));
+        } else {
+            self.rate *= 1.0 - by;
+            if is_known && self.row > 1 {
+                // As long as two calls take, then twice as long.
+                let longer = doubled(self.row - 2, 2.0) / pace;
+                wait = wait.max(longer.min(LONGEST_PROBE) * (0.5 + random));
+            }
+        }
+        if self.is_searching {
+            self.rate = self.rate.min((2.0 * f64::from(self.cycle) / found).max(LEAST_FOUND));
+            // In less than a second nothing was found.
+            self.is_searching = self.row == 1 && seconds(now, self.since) < 1.0;
+        }
+        self.slow = seconds(now, sent);
         self.void(now);
         self.until =
             self.until.max(after(now.saturating_add(after_time.unwrap_or_default()), wait));
@@ -290,7 +414,19 @@ impl Learner {
 
     /// A server did not answer a call, or not as it should. Whether an outage has begun.
     pub(super) fn failed(&mut self, now: Nanos, sent: Nanos, recent: &Recent) -> bool {
+        self.tally(now, sent, true);
+        if self.suspect.is_some_and(|suspect| suspect.is_limit) {
+            self.refused(now, sent, None);
+            return false;
+        }
         self.down = self.down.saturating_add(1);
+        let Sample { calls, bad, .. } = self.sample;
+        if self.down > CHANCE && self.probe == 0 && bad < calls {
+            self.suspect(now);
+        }
+        if self.suspect.is_some() {
+            return false;
+        }
         let is_known = self.rate < f64::INFINITY;
         let begins = self.probe == 0 && self.down > CHANCE;
         if begins {
@@ -298,6 +434,7 @@ impl Learner {
             // If nothing is known the search begins at the least rate, and needs no share of that.
             let share = if was_used || is_known { 0.0 } else { 0.5 };
             (self.probe, self.probed, self.share) = (1, now, share);
+            self.is_wary = true;
             if was_used || !is_known {
                 self.leave_used(now, LEAST_LEFT, recent);
             }
@@ -313,6 +450,68 @@ impl Learner {
         }
         self.draw_jitter();
         begins
+    }
+
+    /// Counts an answer, and what it says of failures that are suspected.
+    fn tally(&mut self, now: Nanos, sent: Nanos, is_bad: bool) {
+        let gap = now.since(self.answered).as_secs_f64().min(LONGEST_GAP);
+        self.answered = now;
+        let is_old = self.is_old(sent);
+        if let Some(suspect) = &mut self.suspect {
+            if is_old {
+                return;
+            }
+            let (share, less) = (suspect.share, suspect.share * FALLS_TO);
+            let times = if is_bad { less / share } else { (1.0 - less) / (1.0 - share) };
+            suspect.odds = (suspect.odds + times.ln()).min(LIMIT);
+            if suspect.odds >= LIMIT && !suspect.is_limit {
+                suspect.is_limit = true;
+                self.rate /= self.boost;
+                self.is_searching = true;
+                (self.cycle, self.since) = (0, now);
+            } else if suspect.odds <= NO_LIMIT {
+                self.rate = suspect.rate;
+                self.suspect = None;
+                (self.spared, self.spares) = (self.spares, self.spares.saturating_mul(SPARES));
+            }
+            return;
+        }
+        self.spared = self.spared.saturating_sub(1);
+        let Sample { calls, bad, span } = &mut self.sample;
+        (*calls, *bad, *span) = (*calls + 1, *bad + u32::from(is_bad), *span + gap);
+        if *calls < SAMPLE {
+            return;
+        }
+        let was_wary = std::mem::replace(&mut self.is_wary, *bad >= FEW);
+        if self.is_wary && was_wary && *bad < *calls {
+            self.suspect(now);
+        }
+        self.sample = Sample::default();
+    }
+
+    /// Tries whether fewer calls fail at a lower pace.
+    fn suspect(&mut self, now: Nanos) {
+        if self.spared > 0 || self.probe > 0 {
+            return;
+        }
+        let Sample { calls, bad, span } = self.sample;
+        // Less by its error, as a sample that looks bad may have been so by chance.
+        let (bad, calls) = (f64::from(bad), f64::from(calls));
+        let share = bad / calls;
+        let share = (share - (share * (1.0 - share) / calls).sqrt()).clamp(0.02, 0.9);
+        let good = calls - bad;
+        // And at the least that may have come through.
+        let good = good - good.sqrt() / 2.0;
+        let tried = (TRIED * good / span.max(1e-3)).max(LEAST_FOUND);
+        self.suspect = Some(Suspect { share, rate: self.rate, tried, odds: 0.0, is_limit: false });
+        self.rate = tried.min(self.ceiling);
+        (self.share, self.is_searching) = (1.0, true);
+        (self.is_wary, self.sample) = (false, Sample::default());
+        self.void(now);
+    }
+
+    fn is_trying(&self) -> bool {
+        self.suspect.is_some_and(|suspect| !suspect.is_limit)
     }
 
     /// Twice what was used is known, and what is above that is to be searched again.
@@ -338,28 +537,37 @@ impl Learner {
     pub(super) fn set_pace(&mut self, waiting: usize, longest: Duration) {
         let least = 1.5 / longest.as_secs_f64();
         self.rate = self.rate.max(least.min(self.ceiling));
-        let pace = self.pace_for(waiting);
+        let waiting = u8::try_from(waiting.clamp(1, 25)).unwrap_or(25);
+        self.boost = f64::from(waiting).sqrt().sqrt();
+        if let Some(suspect) = self.suspect {
+            self.rate = self.rate.max(suspect.tried / (2.0 * self.boost));
+        }
+        let pace = self.next_pace();
         let is_near = (pace / self.pace - 1.0).abs() <= 0.01;
         if !is_near || pace == self.ceiling {
             self.pace = pace;
         }
     }
 
-    fn pace_for(&self, waiting: usize) -> f64 {
+    fn next_pace(&self) -> f64 {
         if self.probe > 0 {
             return self.rate.min(1.0 / f64::from(self.probe - 1).exp2().min(LONGEST_PROBE));
         }
         if self.fails() {
             return self.rate.min((2.0 * self.share * self.rate).max(1.0 / LONGEST_PROBE));
         }
-        let waiting = u8::try_from(waiting.clamp(1, 25)).unwrap_or(25);
-        (self.rate * f64::from(waiting).sqrt().sqrt()).min(self.ceiling)
+        if self.is_trying() {
+            return self.rate;
+        }
+        (self.rate * self.boost).min(self.ceiling)
     }
 
     /// What the gate does.
     pub(super) fn pace(&self) -> Pace {
-        let Self { pace: rate, until, jitter, cuts, .. } = *self;
-        Pace { rate, until, jitter, cuts }
+        let Self { pace, until, jitter, cuts, .. } = *self;
+        // After two refusals in a row one call at a time, however slow they are.
+        let most = if self.row >= 2 { 1.0 / self.slow } else { f64::INFINITY };
+        Pace { rate: pace.min(most), until, jitter, cuts }
     }
 
     /// The pace, if there is one.

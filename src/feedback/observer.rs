@@ -74,15 +74,9 @@ impl<L: OwnedLimiter> Feedback<L> {
         &self.shared.gate
     }
 
-    /// How often the server has refused.
-    pub(super) fn shut(&self) -> u64 {
-        self.shared.state.lock().shut
-    }
-
-    /// A caller is about to ask the limiter.
-    pub(super) fn passed_gate(&self) -> u64 {
-        self.shared.give_back();
-        self.shut()
+    /// How often the gate has closed.
+    pub(super) fn closed(&self) -> u64 {
+        self.shared.state.lock().closed
     }
 
     /// A place of a call that does not ask.

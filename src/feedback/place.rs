@@ -30,15 +30,15 @@ pub struct Passing<L: OwnedLimiter> {
     feedback: Feedback<L>,
     ask: Ask<L::Cost>,
     deadline: Option<Nanos>,
-    /// In turns that a refusal of the server has made void.
+    /// In turns that were void, as the gate closed.
     waited: Duration,
     stage: Stage<L>,
 }
 
 enum Stage<L: OwnedLimiter> {
     AtGate(Acquire<RateLimiter<Gate>>),
-    /// With its place of the gate, and how often the server had refused before.
-    AtLimiter(Option<Grant<'static, Gate>>, u64, Acquire<L>),
+    /// With its place of the gate.
+    AtLimiter(Option<Grant<'static, Gate>>, Acquire<L>),
 }
 
 // No field is ever pinned.
@@ -66,10 +66,10 @@ impl<L: OwnedLimiter> Passing<L> {
     fn poll_gate(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if let Stage::AtGate(acquire) = &mut self.stage {
             let at_gate = ready!(Pin::new(acquire).poll(context))?;
-            let shut = self.feedback.passed_gate();
+            self.feedback.shared.give_back();
             let ask = Ask { max_wait: self.left(), ..self.ask };
             let acquire = Acquire::new(self.feedback.limiter().clone(), ask);
-            self.stage = Stage::AtLimiter(Some(at_gate), shut, acquire);
+            self.stage = Stage::AtLimiter(Some(at_gate), acquire);
         }
         Poll::Ready(Ok(()))
     }
@@ -81,19 +81,18 @@ impl<L: OwnedLimiter> Future for Passing<L> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             ready!(self.poll_gate(context))?;
-            let Stage::AtLimiter(at_gate, shut, acquire) = &mut self.stage else {
+            let Stage::AtLimiter(at_gate, acquire) = &mut self.stage else {
                 unreachable!("just passed")
             };
             let granted = ready!(Pin::new(acquire).poll(context));
-            let (at_gate, shut) = (at_gate.take(), *shut);
+            let at_gate = at_gate.take().unwrap_or_else(|| unreachable!("taken here only"));
             let grant = granted?;
-            let at_gate = at_gate.unwrap_or_else(|| unreachable!("taken here only"));
             let before = self.waited.saturating_add(at_gate.waited());
-            if self.feedback.shut() == shut {
+            if at_gate.receipt() == Some(&Some(self.feedback.closed())) {
                 let call = self.feedback.call(self.ask.cost, Some(grant), at_gate, before);
                 return Poll::Ready(Ok(call));
             }
-            // The server has refused another call meanwhile, or is down.
+            // An answer to another call has closed the gate meanwhile.
             self.waited = before.saturating_add(grant.waited());
             grant.refund();
             at_gate.refund();

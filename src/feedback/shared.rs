@@ -11,6 +11,7 @@ use super::gate::Gate;
 use super::headers::Headers;
 use super::judge::Judge;
 use super::state::{Lesson, State, Taken};
+use super::text::When;
 use super::window::Heard;
 use crate::clock::{Alarm, OnAlarm};
 use crate::error::Error;
@@ -45,11 +46,15 @@ impl<L: OwnedLimiter> Shared<L> {
         let mut state = self.state.lock();
         let before = state.gate();
         let result = change(&mut state);
-        let gate = state.gate();
+        let mut gate = state.gate();
+        if gate.is_some_and(|gate| gate.closes(&before.unwrap_or(Gate::OPEN))) {
+            state.closed += 1;
+            gate = state.gate();
+        }
+        let new = gate.unwrap_or(Gate { closed: state.closed, ..Gate::OPEN });
         self.is_learning.store(state.is_learning(), Ordering::Relaxed);
         // In the order of the answers, so under the lock; the waiters are woken after it.
-        let after_unlock =
-            (gate != before).then(|| self.gate.set_policy_quietly(gate.unwrap_or(Gate::OPEN)));
+        let after_unlock = (gate != before).then(|| self.gate.set_policy_quietly(new));
         drop(state);
         if let Some(after_unlock) = after_unlock {
             after_unlock.run();
@@ -135,12 +140,17 @@ impl<L: OwnedLimiter> Shared<L> {
         let now = clock.now();
         let ours = || clock.since_epoch().saturating_add(now.since(Nanos::ZERO));
         let calendar = match answer.date {
-            Some(date) => date,
+            Some(date) => self.state.lock().calendar.read(now, date),
             None if answer.names_time() => ours(),
             // Nothing is compared with it.
             None => Duration::ZERO,
         };
-        Heard { sent, now, calendar, is_dated: answer.date.is_some(), max: self.max_wait }
+        let named = match answer.wait {
+            Some(When::After(named)) => Some(named),
+            _ => None,
+        };
+        let (is_dated, is_accepted) = (answer.date.is_some(), answer.is_accepted());
+        Heard { sent, now, calendar, is_dated, is_accepted, named, max: self.max_wait }
     }
 
     /// Does with the limiter what an answer asks for.

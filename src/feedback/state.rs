@@ -9,7 +9,8 @@ use super::answer::{Answer, Meter, Unit, Verdict};
 use super::gate::Gate;
 use super::learner::{Learner, Pace, Recent, Search};
 use super::server_state::ServerState;
-use super::window::{Heard, Order, Window};
+use super::text::When;
+use super::window::{Calendar, Heard, Order, ROUNDED, Window};
 use crate::units::{Nanos, Rate};
 
 /// Counters of a [`Feedback`](super::Feedback).
@@ -82,6 +83,7 @@ pub(super) struct Taken<G> {
 
 pub(super) struct State<G> {
     windows: [Window; 4],
+    pub(super) calendar: Calendar,
     search: Option<Box<Search>>,
     /// `None` until there is something to learn, if no rate to begin with is given.
     learner: Option<Box<Learner>>,
@@ -94,10 +96,12 @@ pub(super) struct State<G> {
     /// The calls that it took, less some for each refusal: what may be chance.
     good: u32,
     pub(super) paused_until: Nanos,
+    /// How often a time that the server named was over, and it named zero.
+    cut_times: u32,
     /// Until when the limiter is paused because nothing remains.
     exhausted_until: Nanos,
-    /// How often the gate was shut by a refusal or an outage.
-    pub(super) shut: u64,
+    /// How often the gate has closed. A call that passed before and was not sent goes back to it.
+    pub(super) closed: u64,
     /// What was sent and not answered.
     pub(super) flying: [u64; 4],
     /// The limiter's first number was seen to count something else than requests.
@@ -112,6 +116,7 @@ impl<G> State<G> {
         let recent = Recent::new(now);
         Self {
             windows: [Window::default(); 4],
+            calendar: Calendar::default(),
             learner: Self::first_learner(search.as_deref(), now, &recent),
             search,
             recent,
@@ -119,8 +124,9 @@ impl<G> State<G> {
             refusals: 0,
             good: 0,
             paused_until: Nanos::ZERO,
+            cut_times: 0,
             exhausted_until: Nanos::ZERO,
-            shut: 0,
+            closed: 0,
             flying: [0; 4],
             counts_else: false,
             shrunk_at: Nanos::ZERO,
@@ -152,7 +158,7 @@ impl<G> State<G> {
         }
         let caps = self.windows.each_ref().map(Window::cap);
         let pace = self.learner.as_ref().map_or(Pace::NONE, |learner| learner.pace());
-        Some(Gate { caps, shut_until: self.paused_until, pace })
+        Some(Gate { caps, shut_until: self.paused_until, pace, closed: self.closed })
     }
 
     /// The learned pace, if there is one.
@@ -353,6 +359,12 @@ impl<G> State<G> {
             return false;
         }
         let named = answer.wait.map(|wait| heard.wait(wait));
+        let early = self.windows.each_ref().map(|window| window.is_early(heard.sent));
+        let meant = short.iter().map(|&(unit, ..)| unit.index());
+        if !short.is_empty() && { meant }.all(|unit| early[unit]) {
+            short.iter().for_each(|&(unit, ..)| self.windows[unit.index()].miss());
+            return false;
+        }
         let was_known = self.windows.iter().any(|window| window.was_known(heard.sent));
         let is_news = heard.sent >= self.refused_at;
         let is_chance = named.is_none() && (!is_news || self.good >= CHANCE);
@@ -373,7 +385,19 @@ impl<G> State<G> {
     /// The server could not answer.
     fn fail(&mut self, heard: &Heard) {
         let (learner, recent) = self.learner(heard.now);
-        self.shut += u64::from(learner.failed(heard.now, heard.sent, recent));
+        learner.failed(heard.now, heard.sent, recent);
+    }
+
+    /// The time that a refusal names. Some servers cut it to whole seconds: one whose time is over says zero then. Once that
+    /// was seen twice, a second is added.
+    fn heard_wait(&mut self, heard: &Heard, wait: When) -> Duration {
+        let named = heard.wait(wait);
+        let (over, sent) = (self.paused_until, heard.sent);
+        if named.is_zero() && over > Nanos::ZERO && over <= sent && sent.since(over) < ROUNDED {
+            self.cut_times += 1;
+        }
+        let is_cut = self.cut_times > 1 && named.subsec_nanos() == 0;
+        if is_cut { named.saturating_add(ROUNDED) } else { named }
     }
 
     /// The server has refused. How long to pause all calls, unless they are paused for longer already.
@@ -398,11 +422,11 @@ impl<G> State<G> {
         let again = self.refusals.saturating_sub(u32::from(!is_news));
         self.refusals += u32::from(is_news);
         let doubled = |wait: Duration| wait.saturating_mul(1 << again.min(16));
+        let named = answer.wait.map(|wait| self.heard_wait(heard, wait));
         let backs = short
             .iter()
             .filter_map(|&(unit, meter, cost)| self.windows[unit.index()].back(heard, meter, cost));
         let resets = short.iter().filter_map(|(_, meter, _)| Some(heard.wait(meter.reset?)));
-        let named = answer.wait.map(|wait| heard.wait(wait));
         let wait = named.or(backs.max()).map(|wait| {
             let most = resets.max().unwrap_or_default();
             wait.max(doubled(LEAST_WAIT).min(FIRST_WAIT)).max(doubled(wait).min(most))
@@ -431,7 +455,8 @@ impl<G> State<G> {
             let obeyed = self.paused_until.saturating_add(AGAIN.max(wait));
             let is_again = self.paused_until > Nanos::ZERO && now <= obeyed;
             let (learner, recent) = self.learner(now);
-            if is_again && answer.verdict == Verdict::Refused {
+            // An outage has no good calls in between.
+            if is_again && (answer.verdict == Verdict::Refused || again == 0) {
                 learner.refused(now, sent, Some(wait));
             } else {
                 learner.told(now, until, recent);
@@ -442,7 +467,6 @@ impl<G> State<G> {
             return None;
         }
         self.paused_until = until;
-        self.shut += 1;
         self.stats.pauses += 1;
         for &(unit, meter, cost) in short {
             self.windows[unit.index()].shut(heard, meter, cost, until);

@@ -29,15 +29,46 @@ pub(super) struct Heard {
     pub(super) calendar: Duration,
     /// Whether it is the server's.
     pub(super) is_dated: bool,
+    /// Whether the server took the call, and the time from now on that it named besides.
+    pub(super) is_accepted: bool,
+    pub(super) named: Option<Duration>,
     /// No reset is later than this.
     pub(super) max: Duration,
+}
+
+/// How far a server's calendar is ahead of our clock. A `Date` is cut to its second and may be old, so the latest one by
+/// our clock is the best. It is forgotten slowly, as clocks drift, and at once if a date is too old for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Calendar(Option<(i128, Nanos)>);
+
+/// Clocks drift by less than one part of this.
+const DRIFT: i128 = 8192;
+
+impl Calendar {
+    /// What it shows now, by a date that has come now and those before.
+    pub(super) fn read(&mut self, now: Nanos, date: Duration) -> Duration {
+        let nanos = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX);
+        let ahead = nanos(date) - i128::from(now.get());
+        let known = self.0.map(|(known, at)| (known - nanos(now.since(at)) / DRIFT, at));
+        let is_old = |known: i128| ahead < known - nanos(2 * ROUNDED + OLD);
+        let (ahead, at) =
+            known.filter(|&(known, _)| known > ahead && !is_old(known)).unwrap_or((ahead, now));
+        if at == now {
+            self.0 = Some((ahead, now));
+        }
+        let shown = u64::try_from(ahead + i128::from(now.get())).unwrap_or(u64::MAX);
+        Duration::from_nanos(shown)
+    }
 }
 
 /// The reset of a server that gives none: when to ask again.
 const NO_RESET: Duration = Duration::from_secs(1);
 
 /// A time in whole seconds was rounded by less than this.
-const ROUNDED: Duration = Duration::from_secs(1);
+pub(super) const ROUNDED: Duration = Duration::from_secs(1);
+
+/// A date may be this old, besides: some servers make one a second and keep it.
+const OLD: Duration = Duration::from_secs(1);
 
 /// The part of a call's time on the way by which others are earlier or later. With none, a limit that is the server's
 /// own is refused a call in twenty on windows of a second.
@@ -79,8 +110,14 @@ impl Heard {
                 (self.sent.saturating_add(after.saturating_sub(rounded)), None)
             }
             (Some(When::At(at)), true) => {
+                // A time from now on is nearer than a difference of two dates.
+                let is_near = |&named: &Duration| named <= after && after <= named + 3 * ROUNDED;
+                if let Some(named) = self.named.filter(is_near) {
+                    let named = self.reset(Some(When::After(named)));
+                    return Reset { id: Some(at), ..named };
+                }
                 let earliest = self.sent.saturating_add(after);
-                (earliest.saturating_sub(ROUNDED), Some(at))
+                (earliest.saturating_sub(ROUNDED + OLD), Some(at))
             }
             (Some(When::At(at)), false) => (latest, Some(at)),
             // As good as any.
@@ -157,14 +194,63 @@ pub(super) struct Window {
     first: First,
     /// It has refused a call although by what it said permits were there.
     is_distrusted: bool,
+    /// When the answer to the first call of this window came.
+    began: Option<Nanos>,
+    /// How long a window is that begins with its first call, in whole seconds: what is tried.
+    length: Option<Duration>,
+    /// A window was seen to be no shorter.
+    is_least: bool,
 }
 
 impl Window {
     /// When the quota is there again, if the server has said so.
     pub(super) fn reset(&self) -> Option<Nanos> {
         let told = self.told?;
-        let is_tried = !self.is_distrusted && !self.rises;
-        Some(if is_tried { told.reset.latest.min(self.first.reset) } else { told.reset.latest })
+        let latest = told.reset.latest;
+        if self.is_distrusted || self.rises {
+            return Some(latest);
+        }
+        let by_length = self.began.zip(self.length).map(|(began, span)| began.saturating_add(span));
+        let by_length = by_length.filter(|&end| end > told.since).unwrap_or(latest);
+        Some(latest.min(self.first.reset).min(by_length))
+    }
+
+    /// Whether a call that was sent then came too early only as times are rounded.
+    pub(super) fn is_early(&self, sent: Nanos) -> bool {
+        let Some(Told { reset: Reset { earliest, latest, .. }, .. }) = self.told else {
+            return false;
+        };
+        let slack = latest.since(earliest);
+        self.has_ended(sent) && sent < latest.saturating_add(slack) && !self.rises
+    }
+
+    /// A call came too early: the window is longer than was tried.
+    pub(super) fn miss(&mut self) {
+        self.length = self.length.filter(|_| !self.is_least).map(|length| length + ROUNDED);
+        self.is_least = true;
+    }
+
+    /// A window has begun, with this call if `is_first`. Dates in whole seconds say when it ends but roughly. So it is
+    /// taken for one that begins with its first call and lasts for whole seconds, by one less each time until that is too
+    /// early.
+    fn begin(&mut self, heard: &Heard, reset: &Reset, is_first: bool) {
+        let was_tried = self.began.is_some() && !self.is_least;
+        self.began = is_first.then_some(heard.now);
+        let is_whole = reset.id.is_some_and(|at| at.subsec_nanos() == 0);
+        if !is_first || !is_whole || !heard.is_dated {
+            return;
+        }
+        let most = Duration::from_secs(reset.latest.since(heard.sent).as_secs());
+        let next = self.length.map(
+            |length| {
+                if was_tried { length.saturating_sub(ROUNDED) } else { length }
+            },
+        );
+        self.length = if self.is_least {
+            self.length
+        } else {
+            Some(next.unwrap_or(most).min(most).max(ROUNDED))
+        };
     }
 
     /// Whether the server has said anything of it that may still hold.
@@ -221,6 +307,10 @@ impl Window {
             reset.latest = since.saturating_add(span);
             first = heard.sent.saturating_add(way / 2).saturating_add(span);
         }
+        if order == Order::First && heard.is_accepted {
+            let is_first = meter.limit.is_some_and(|limit| remaining.saturating_add(cost) >= limit);
+            self.begin(heard, &reset, is_first);
+        }
         let is_known = meter.reset.is_some_and(|reset| heard.knows(reset));
         let is_same = self.slides || order == Order::Newer;
         if is_known && is_same && heard.sent < self.first.reset {
@@ -257,7 +347,7 @@ impl Window {
         (cost, out): (u64, u64),
     ) {
         let (Some(limit), Some(span)) = (meter.limit, meter.reset) else { return };
-        if meter.is_continuous || self.is_distrusted || !heard.knows(span) {
+        if meter.is_continuous || self.is_distrusted {
             return;
         }
         let here = Mark { remaining, sent: heard.sent, at: heard.now, besides: 0 };
@@ -269,13 +359,22 @@ impl Window {
         let mark = std::mem::replace(mark, here);
         // Else it is about another window.
         let Some(last) = self.told.filter(|last| last.limit == meter.limit) else { return };
+        if !heard.knows(span) {
+            return;
+        }
         let lasts = heard.now < last.reset.earliest;
         let has_moved = lasts && last.reset.latest < reset.earliest;
-        if remaining <= mark.remaining && !has_moved {
+        // A call that was taken although nothing remained has taken what came back.
+        let is_back = heard.is_accepted && cost > 0 && mark.remaining == 0;
+        if remaining <= mark.remaining && !has_moved && !is_back {
             return;
         }
         let before = self.risen.replace(mark.sent);
-        let is_again = before.is_some_and(|before| heard.now.since(before) < heard.wait(span));
+        let length = match span {
+            When::After(length) => length,
+            When::At(_) => reset.earliest.since(heard.sent),
+        };
+        let is_again = before.is_some_and(|before| heard.now.since(before) < length);
         let counted = cost.saturating_add(out).saturating_add(mark.besides);
         let is_part = self.is_steady.is_none() && remaining.saturating_add(counted) < limit;
         if lasts || is_again || is_part {
@@ -331,7 +430,11 @@ impl Window {
         if self.slides {
             return Some(self.cap().reached(cost.max(1)).since(heard.now));
         }
-        let all = heard.wait(meter.reset?);
+        let all = match meter.reset? {
+            // It has not passed, so it was rounded down.
+            When::At(at) if at <= heard.calendar => heard.wait(When::At(at + ROUNDED)),
+            reset => heard.wait(reset),
+        };
         Some(if self.is_steady(meter) { share(all, meter, cost) } else { all })
     }
 
@@ -402,7 +505,10 @@ impl Window {
             let span = reset.since(told.since);
             reset = told.since.saturating_add(span.saturating_mul(DOUBTED));
         }
-        let opening = if rises { told.limit.unwrap_or(1) } else { self.opening };
+        // One less of a long window that slides: some servers block for all of it after a call that is a moment early.
+        let spare = u64::from(self.slides && reset.since(told.since) > 2 * ROUNDED);
+        let opening =
+            if rises { told.limit.unwrap_or(1).saturating_sub(spare).max(1) } else { self.opening };
         let first = self.first;
         let (knee, at_knee) = if !rises {
             // A call tries.

@@ -68,6 +68,12 @@ impl<'a, P: Policy> Grant<'a, P> {
         self.charge.limited_by
     }
 
+    /// What the policy noted when it was charged.
+    #[cfg(feature = "feedback")]
+    pub(crate) fn receipt(&self) -> Option<&P::Receipt> {
+        self.charge.receipt.as_ref()
+    }
+
     /// The quota that remains now, after this and all later grants.
     #[must_use]
     pub fn quota(&self) -> Quota<P::Cost> {

@@ -7,6 +7,7 @@ mod clients;
 mod page;
 mod picture;
 mod random;
+mod real;
 mod rows;
 mod scenarios;
 mod server;

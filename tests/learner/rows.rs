@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::thread;
 
 use crate::clients::{Kind, Knows};
+use crate::real::{self, Setup};
 use crate::scenarios::{self, Shared, Used};
 use crate::server::{Fields, Rule};
 
@@ -288,5 +289,115 @@ fn a_host_that_refuses_does_not_hold_the_other() {
     let mut misses = Misses::default();
     for seed in seeds(1) {
         misses.at_most("seconds", scenarios::two_hosts(OURS, seed), 0.0);
+    }
+}
+
+/// What is taken of what a perfect client gets, and refused of all that is sent. As means: each run has its own luck.
+fn real(setups: &[(&str, Setup, f64, f64)]) {
+    let mut misses = Misses::default();
+    for (name, setup, used, refused) in setups {
+        let runs: Vec<Used> = seeds(4).map(|seed| real::used(setup, seed)).collect();
+        let mean = |of: fn(&Used) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
+        misses.at_least(&format!("{name}: used"), mean(|run| run.used), *used);
+        misses.at_most(&format!("{name}: refused"), mean(|run| run.refused), *refused);
+    }
+}
+
+mod limiters_of_others {
+    use super::*;
+    use real::{
+        HAPROXY, NEST, NGINX, NGINX_BURST, NGINX_CONN, SECOND, TEN_SECONDS, bare, express, flask,
+        flexible, koa, slowapi,
+    };
+
+    #[test]
+    fn a_bare_429() {
+        real(&[
+            ("nginx", bare(NGINX, 429), 0.9, 0.08),
+            ("nginx, burst 5", bare(NGINX_BURST, 429), 0.9, 0.08),
+            ("nginx, two connections", bare(NGINX_CONN, 429), 0.9, 0.08),
+            ("5 in a second", bare(SECOND, 429), 0.9, 0.08),
+            ("20 in 10 s", Setup { seconds: 120.0, ..bare(TEN_SECONDS, 429) }, 0.8, 0.12),
+        ]);
+    }
+
+    /// Writes the table of `docs/http.md`.
+    #[test]
+    fn second_by_second() {
+        let setups = [
+            ("10/s, 429", bare(NGINX, 429)),
+            ("10/s, 503", bare(NGINX, 503)),
+            ("20 in 10 s, 429", bare(TEN_SECONDS, 429)),
+        ];
+        let seconds = [0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 50];
+        println!("| second | {} |", setups.map(|(name, _)| name).join(" | "));
+        println!("|---|{}", "---|".repeat(setups.len()));
+        let runs = setups.map(|(_, setup)| real::outcome(&setup, 1));
+        for second in seconds {
+            let each = runs.each_ref().map(|run| run.second(f64::from(second)));
+            println!("| {second} | {} |", each.map(|(a, b)| format!("{a}, {b}")).join(" | "));
+        }
+        assert!(runs.iter().all(|run| run.second(0.0).1 > 0.0 && run.second(50.0).0 > 0.0));
+    }
+
+    #[test]
+    fn a_bare_429_where_refused_calls_count() {
+        real(&[("HAProxy", bare(HAPROXY, 429), 0.8, 0.2)]);
+    }
+
+    #[test]
+    fn a_bare_503_or_500() {
+        real(&[
+            ("503, nginx", bare(NGINX, 503), 0.9, 0.15),
+            ("503, nginx, burst 5", bare(NGINX_BURST, 503), 0.9, 0.15),
+            ("503, nginx, two connections", bare(NGINX_CONN, 503), 0.9, 0.15),
+            ("503, a bucket", bare(Rule::Bucket(10.0, 10.0), 503), 0.9, 0.15),
+            ("500, nginx, burst 5", bare(NGINX_BURST, 500), 0.9, 0.15),
+        ]);
+    }
+
+    #[test]
+    fn a_tarpit() {
+        let tarpit = |status| Setup { refuses_with: (status, 2.0), ..bare(HAPROXY, status) };
+        real(&[("HAProxy, 429", tarpit(429), 0.5, 0.6), ("HAProxy, 500", tarpit(500), 0.4, 0.7)]);
+    }
+
+    #[test]
+    fn resets_by_a_calendar() {
+        for (window, rule) in [("20 in 10 s", TEN_SECONDS), ("5 in a second", SECOND)] {
+            real(&[
+                (&format!("express-rate-limit, {window}"), express(rule), 0.95, 0.03),
+                (&format!("rate-limiter-flexible, {window}"), flexible(rule), 0.95, 0.03),
+                (&format!("koa-ratelimit, {window}"), koa(rule), 0.95, 0.03),
+                (&format!("Flask-Limiter, {window}"), flask(rule), 0.95, 0.03),
+                (&format!("slowapi, {window}"), slowapi(rule), 0.95, 0.03),
+            ]);
+        }
+    }
+
+    /// tower_governor 0.8 by default: 2/s with a burst of 5, and one call in 5 s. Its `Retry-After` is rounded down.
+    #[test]
+    fn a_time_that_is_rounded_down() {
+        let governor = |rule| Setup { fields: Fields::RetryAfterCut, ..bare(rule, 429) };
+        real(&[
+            ("tower_governor", governor(Rule::Gcra(2.0, 5.0)), 0.9, 0.2),
+            ("tower_governor, slow", governor(Rule::Gcra(0.2, 1.0)), 0.8, 0.55),
+        ]);
+    }
+
+    /// Envoy and others: 503 with `Retry-After`.
+    #[test]
+    fn a_503_with_a_time() {
+        let throttle =
+            |status| Setup { fields: Fields::RetryAfter, ..bare(Rule::Bucket(10.0, 10.0), status) };
+        real(&[
+            ("429 and a time", throttle(429), 0.9, 0.3),
+            ("503 and a time", throttle(503), 0.9, 0.3),
+        ]);
+    }
+
+    #[test]
+    fn a_log_whose_reset_is_a_timer() {
+        real(&[("NestJS", NEST, 0.9, 0.05)]);
     }
 }

@@ -49,6 +49,10 @@ pub(crate) enum Rule {
     Sliding(f64, f64),
     /// Calls at a time, and how long each takes.
     Concurrent(f64, f64),
+    /// Permits in each window that begins with its first call, and its length.
+    Opened(f64, f64),
+    /// Calls in this period, with the part of the last one's that is not over. Refused calls count.
+    Averaged(f64, f64),
 }
 
 impl Rule {
@@ -56,7 +60,11 @@ impl Rule {
     pub(crate) fn rate(self) -> f64 {
         match self {
             Self::Bucket(rate, _) | Self::Gcra(rate, _) => rate,
-            Self::Fixed(n, span) | Self::Sliding(n, span) | Self::Concurrent(n, span) => n / span,
+            Self::Fixed(n, span)
+            | Self::Sliding(n, span)
+            | Self::Concurrent(n, span)
+            | Self::Opened(n, span)
+            | Self::Averaged(n, span) => n / span,
         }
     }
 
@@ -66,7 +74,27 @@ impl Rule {
             | Self::Gcra(_, n)
             | Self::Fixed(n, _)
             | Self::Sliding(n, _)
-            | Self::Concurrent(n, _) => n,
+            | Self::Concurrent(n, _)
+            | Self::Opened(n, _)
+            | Self::Averaged(n, _) => n,
+        }
+    }
+
+    /// How many calls it takes in this time from a client that knows when there is room.
+    pub(crate) fn most(self, seconds: f64) -> f64 {
+        if let Self::Concurrent(..) = self {
+            return self.rate() * seconds;
+        }
+        let (mut quota, mut now, mut taken) = (Quota::new(self), 0.0, 0.0);
+        loop {
+            now += quota.wait(now, 1.0, 1.0);
+            if now >= seconds {
+                return taken;
+            }
+            if quota.wait(now, 1.0, 1.0) == 0.0 {
+                quota.take(now, 1.0, 1.0);
+                taken += 1.0;
+            }
         }
     }
 }
@@ -87,8 +115,10 @@ pub(crate) struct Quota {
     pub(crate) counts: Counts,
     /// In the bucket; taken in the window; calls at a time.
     level: f64,
-    /// The last look; of GCRA, the next arrival in theory.
+    /// The last look; of GCRA, the next arrival in theory; the begin of a window or period.
     at: f64,
+    /// Taken in the period before.
+    before: f64,
     log: VecDeque<(f64, f64)>,
 }
 
@@ -98,7 +128,7 @@ const TINY: f64 = 1e-6;
 impl Quota {
     pub(crate) fn new(rule: Rule) -> Self {
         let level = if let Rule::Bucket(_, most) = rule { most } else { 0.0 };
-        Self { rule, counts: Counts::Requests, level, at: 0.0, log: VecDeque::new() }
+        Self { rule, counts: Counts::Requests, level, at: 0.0, before: 0.0, log: VecDeque::new() }
     }
 
     pub(crate) fn of(self, counts: Counts) -> Self {
@@ -139,6 +169,19 @@ impl Quota {
                 self.at = now;
             }
             Rule::Concurrent(..) => self.at = now,
+            Rule::Opened(_, window) => {
+                if now + TINY >= self.at + window {
+                    self.level = 0.0;
+                }
+            }
+            Rule::Averaged(_, period) => {
+                let periods = ((now + TINY - self.at) / period).floor();
+                if periods >= 1.0 {
+                    self.before = if periods < 2.0 { self.level } else { 0.0 };
+                    self.level = 0.0;
+                    self.at += periods * period;
+                }
+            }
         }
     }
 
@@ -162,6 +205,14 @@ impl Quota {
                 last.map_or(window, |&(at, _)| at + window - now)
             }
             Rule::Concurrent(_, span) => span,
+            Rule::Opened(..) => self.reset(now, factor),
+            Rule::Averaged(n, period) => {
+                let left = self.at + period - now;
+                // Until enough of the period before is over, or this one is.
+                let over = self.before - (n * factor - self.level - cost);
+                let due = over / self.before * period - (now - self.at);
+                if over <= self.before { due.min(left) } else { left }
+            }
         };
         wait.max(TINY)
     }
@@ -170,7 +221,13 @@ impl Quota {
         match self.rule {
             Rule::Bucket(..) => self.level -= cost,
             Rule::Gcra(rate, _) => self.at = self.at.max(now) + cost / (rate * factor),
-            Rule::Fixed(..) | Rule::Concurrent(..) => self.level += cost,
+            Rule::Fixed(..) | Rule::Concurrent(..) | Rule::Averaged(..) => self.level += cost,
+            Rule::Opened(..) => {
+                if self.level == 0.0 {
+                    self.at = now;
+                }
+                self.level += cost;
+            }
             Rule::Sliding(..) if cost > 0.0 => {
                 self.level += cost;
                 self.log.push_back((now, cost));
@@ -189,8 +246,13 @@ impl Quota {
         match self.rule {
             Rule::Bucket(..) => self.level,
             Rule::Gcra(rate, burst) => burst - (self.at - now).max(0.0) * rate * factor,
-            Rule::Fixed(n, _) | Rule::Sliding(n, _) | Rule::Concurrent(n, _) => {
-                n * factor - self.level
+            Rule::Fixed(n, _)
+            | Rule::Sliding(n, _)
+            | Rule::Concurrent(n, _)
+            | Rule::Opened(n, _) => n * factor - self.level,
+            Rule::Averaged(n, period) => {
+                let left = 1.0 - (now - self.at) / period;
+                n * factor - self.level - self.before * left
             }
         }
     }
@@ -203,8 +265,43 @@ impl Quota {
             Rule::Fixed(_, window) => (((now + TINY) / window).floor() + 1.0) * window - now,
             Rule::Sliding(_, window) => self.log.back().map_or(0.0, |&(at, _)| at + window - now),
             Rule::Concurrent(..) => 0.0,
+            Rule::Opened(_, window) | Rule::Averaged(_, window) => self.at + window - now,
         }
     }
+}
+
+/// How a server rounds a time to whole seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Round {
+    Up,
+    Down,
+    /// A second is added, and the sum is cut.
+    Next,
+    /// A second is added, and the sum has decimals.
+    Late,
+    Not,
+}
+
+impl Round {
+    fn of(self, time: f64) -> String {
+        match self {
+            Self::Up => (time - TINY).ceil().to_string(),
+            Self::Down => (time + TINY).floor().to_string(),
+            Self::Next => (time + 1.0 - TINY).floor().to_string(),
+            Self::Late => format!("{:.6}", time + 1.0),
+            Self::Not => format!("{time:.6}"),
+        }
+    }
+}
+
+/// What a server says by its calendar.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Dated {
+    pub(crate) reset: Round,
+    /// `Retry-After` of an accepted call, and of a refused one.
+    pub(crate) retry_after: [Option<Round>; 2],
+    /// `Date` is made once a second, this long after a whole one.
+    pub(crate) date_at: f64,
 }
 
 /// What a server says of its limits.
@@ -214,6 +311,8 @@ pub(crate) enum Fields {
     None,
     /// A refusal says how many whole seconds to wait.
     RetryAfter,
+    /// The same, rounded down.
+    RetryAfterCut,
     /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`: whole seconds until all is back.
     XRateLimit,
     /// The IETF's draft: `RateLimit`, `RateLimit-Policy`.
@@ -222,6 +321,11 @@ pub(crate) enum Fields {
     OpenAi,
     /// The numbers of the resource of this route, and a reset by the calendar.
     GitHub,
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`, the last by the calendar.
+    Dated(Dated),
+    /// The same with the seconds of a timer that each first call after its end starts anew, whatever is back. A refusal
+    /// only names the time for which all calls are refused from then on.
+    Timer(f64),
 }
 
 /// What goes wrong.
@@ -244,6 +348,13 @@ pub(crate) struct Server {
     quotas: Vec<Quota>,
     fields: Fields,
     trouble: Trouble,
+    /// Of its refusals, if it is not that of the fields; and how long it takes for one.
+    refuses_with: (u16, f64),
+    /// What its calendar shows beside whole seconds.
+    fraction: f64,
+    /// When its timer ends, and from when on it takes calls again.
+    timer: f64,
+    blocked: f64,
     random: Random,
     /// When calls arrived, and those that were answered well.
     pub(crate) asked: Vec<f64>,
@@ -266,6 +377,10 @@ impl Server {
             quotas,
             fields: Fields::None,
             trouble: Trouble::default(),
+            refuses_with: (429, 0.0),
+            fraction: Random::new(seed ^ 0xDA7E).share(),
+            timer: 0.0,
+            blocked: 0.0,
             random: Random::new(seed ^ 0x5E44),
             asked: Vec::new(),
             taken: Vec::new(),
@@ -280,6 +395,11 @@ impl Server {
 
     pub(crate) fn trouble(self, trouble: Trouble) -> Self {
         Self { trouble, ..self }
+    }
+
+    /// The status of a refusal, and how long it takes.
+    pub(crate) fn refuses_with(self, status: u16, seconds: f64) -> Self {
+        Self { refuses_with: (status, seconds), ..self }
     }
 
     fn factor(&self, now: f64) -> f64 {
@@ -305,11 +425,26 @@ impl Server {
             let cost = quota.cost(request);
             quota.wait(now, cost, factor)
         });
-        let wait = wait.fold(0.0, f64::max);
+        let mut wait = wait.fold(0.0, f64::max).max(self.blocked - now);
+        if let Fields::Timer(span) = self.fields {
+            if self.timer <= now {
+                self.timer = now + span;
+            }
+            if wait > 0.0 && self.blocked <= now {
+                self.blocked = now + span;
+                wait = span;
+            }
+        }
         if wait > 0.0 {
             self.refused += 1;
-            let status = if self.fields == Fields::GitHub { 403 } else { 429 };
-            return (Answer { status, fields: self.say(now, request, Some(wait)) }, 0.0);
+            for quota in &mut self.quotas {
+                if let Rule::Averaged(..) = quota.rule {
+                    quota.take(now, 1.0, factor);
+                }
+            }
+            let (status, span) = self.refuses_with;
+            let status = if self.fields == Fields::GitHub { 403 } else { status };
+            return (Answer { status, fields: self.say(now, request, Some(wait)) }, span);
         }
         let mut span = 0.0;
         for quota in &mut self.quotas {
@@ -351,7 +486,7 @@ impl Server {
         let remaining = number(quota.remaining(now, factor));
         let reset = quota.reset(now, factor);
         let mut fields = match self.fields {
-            Fields::None | Fields::RetryAfter => Vec::new(),
+            Fields::None | Fields::RetryAfter | Fields::RetryAfterCut => Vec::new(),
             Fields::XRateLimit => vec![
                 ("x-ratelimit-limit", limit),
                 ("x-ratelimit-remaining", remaining),
@@ -399,10 +534,35 @@ impl Server {
                     ("x-ratelimit-resource", resource.to_owned()),
                 ]
             }
+            Fields::Timer(_) => match wait {
+                Some(wait) => vec![("retry-after", seconds(wait))],
+                None => vec![
+                    ("x-ratelimit-limit", limit),
+                    ("x-ratelimit-remaining", remaining),
+                    ("x-ratelimit-reset", seconds(self.timer - now)),
+                ],
+            },
+            Fields::Dated(Dated { reset: round, retry_after, date_at }) => {
+                let calendar = CALENDAR + self.fraction + now;
+                let date =
+                    UNIX_EPOCH + Duration::from_secs_f64((calendar - date_at).floor() + date_at);
+                let mut fields = vec![
+                    ("date", httpdate::fmt_http_date(date)),
+                    ("x-ratelimit-limit", limit),
+                    ("x-ratelimit-remaining", remaining),
+                    ("x-ratelimit-reset", round.of(calendar + reset)),
+                ];
+                let after = retry_after[usize::from(wait.is_some())];
+                fields.extend(after.map(|round| ("retry-after", round.of(reset))));
+                fields
+            }
         };
         match (self.fields, wait) {
             (Fields::RetryAfter, Some(wait)) => {
                 fields.push(("retry-after", seconds(wait.max(0.5))));
+            }
+            (Fields::RetryAfterCut, Some(wait)) => {
+                fields.push(("retry-after", wait.floor().to_string()));
             }
             (Fields::OpenAi, Some(wait)) => {
                 fields.push(("retry-after-ms", ((wait * 1e3).ceil()).to_string()));

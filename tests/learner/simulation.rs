@@ -83,6 +83,14 @@ impl Outcome {
         taken.count() as f64
     }
 
+    /// The calls that the first server took in the second from a time on, and those that it did not.
+    pub(crate) fn second(&self, from: f64) -> (f64, f64) {
+        let asked = &self.servers[0].asked;
+        let arrived = asked.iter().filter(|at| from <= **at && **at < from + 1.0).count() as f64;
+        let taken = self.taken(from, from + 1.0);
+        (taken, arrived - taken)
+    }
+
     /// The most arrivals at the first server in a second of its clock, between two times.
     pub(crate) fn most(&self, from: f64, to: f64) -> f64 {
         let mut seconds = vec![0u32; (to - from).ceil() as usize];
@@ -196,7 +204,9 @@ impl Run {
         let (answer, span) = server.borrow_mut().ask(self.world.now(), request);
         if span > 0.0 {
             self.world.sleep(span).await;
-            server.borrow_mut().leave(request);
+            if answer.is_good() {
+                server.borrow_mut().leave(request);
+            }
         }
         answer
     }
@@ -291,6 +301,7 @@ mod tests {
             (Rule::Sliding(100.0, 10.0), 10.0, 100),
             (Rule::Fixed(10.0, 1.0), 1.0, 20),
             (Rule::Concurrent(2.0, 0.2), 0.2, 2),
+            (Rule::Opened(10.0, 1.0), 1.0, 20),
         ] {
             let mut random = Random::new(7);
             let mut server = Server::new(rule, 7);

@@ -112,16 +112,75 @@ fn six_refusals_in_a_row_are_a_window_whose_quota_is_what_was_delivered() {
     for refusal in 0..6 {
         learner.refused(at(700 + 2 * refusal), at(699 + 2 * refusal), None);
     }
-    // 600 in 70 s; the first five are cuts, to 30/s.
-    assert!(near(learner.rate, 600.0 / 70.0), "{}", learner.rate);
-    // Probes after 1, 2, 4, 8, 16, 16 s, each by half.
-    for (refusal, seconds) in [(1, 2.0), (2, 4.0), (3, 8.0), (4, 16.0), (5, 16.0)] {
+    let mut over = learner.clone();
+    over.good(at(712), at(711), false);
+    assert!(near(over.rate, 601.0 / 70.2), "{}", over.rate);
+    // Probes after 1, 1.6, 2.6 s and so on, each by half.
+    for (refusal, seconds) in [(1, 1.6), (2, 2.56), (3, 4.096), (4, 6.55), (5, 10.5), (6, 16.0)] {
         let now = at(1000 * refusal);
         learner.refused(now, now, None);
         let wait = learner.until.since(now).as_secs_f64();
         assert!((0.5 * seconds..1.5 * seconds).contains(&wait), "{refusal}: {wait}");
     }
-    assert!(near(learner.rate, 600.0 / 70.0));
+    // A tenth is left at least.
+    let before = learner.rate;
+    learner.good(at(70_100), at(70_099), false);
+    assert!(near(learner.rate, before / 10.0), "{}", learner.rate);
+}
+
+/// From a quota that was found to be used up to the next time: 20 calls in 10 s.
+#[test]
+fn after_many_good_calls_three_refusals_in_a_row_are_a_window() {
+    let mut learner = found(6.0);
+    (learner.cycle, learner.since) = (0, at(10));
+    (0..19).for_each(|call| learner.good(at(11 + call), at(11 + call), false));
+    (0..3).for_each(|refusal| learner.refused(at(90 + 2 * refusal), at(89 + 2 * refusal), None));
+    learner.good(at(110), at(109), false);
+    assert!(near(learner.rate, 2.0) && near(learner.borne, 2.0), "{}", learner.rate);
+}
+
+#[test]
+fn near_what_the_server_bore_the_rate_grows_slowly() {
+    let growth = |good: u64| {
+        let mut learner = found(10.0);
+        (0..good).for_each(|call| learner.good(at(11 + call), at(11 + call), false));
+        // Ten a second were borne.
+        learner.refused(at(10 + good), at(10 + good), None);
+        let now = 10 + good + 30;
+        (0..100).for_each(|_| learner.good(at(now), at(now), false));
+        learner.rate = 9.5;
+        let before = learner.rate;
+        learner.good(at(now + 1), at(now + 1), true);
+        learner.rate / before - 1.0
+    };
+    assert!(growth(11) > 4.0 * growth(12), "{} {}", growth(11), growth(12));
+    assert!((0.0012..0.0013).contains(&growth(12)), "{}", growth(12));
+}
+
+#[test]
+fn the_first_refusal_within_a_second_leaves_the_search_on() {
+    let refused = |tenth| {
+        let mut learner = searching(1000.0);
+        (1..=5).for_each(|_| learner.good(at(0), at(0), false));
+        learner.refused(at(tenth), at(tenth), None);
+        (learner.rate, learner.is_searching)
+    };
+    // Five in less than a second are five a second.
+    assert_eq!([9, 20].map(refused), [(10.0, true), (5.0, false)]);
+}
+
+#[test]
+fn slow_refusals_in_a_row_leave_one_call_at_a_time() {
+    let mut learner = found(10.0);
+    learner.good(at(20), at(20), false);
+    for (refusal, rate) in [(1, 10.0 * (1.0 - 1.0 / 4.2)), (2, 0.5)] {
+        let now = at(100 * refusal);
+        learner.refused(now, at(100 * refusal - 20), None);
+        learner.set_pace(1, LONGEST);
+        assert!(near(learner.pace().rate, rate), "{:?}", learner.pace());
+    }
+    learner.good(at(300), at(280), false);
+    assert!(learner.pace().rate > 5.0);
 }
 
 #[test]
@@ -182,28 +241,62 @@ fn refusals_leave_a_call_in_the_longest_time() {
     assert!(near(learner.pace().rate, 0.01));
 }
 
-#[test]
-fn failures_are_nothing_until_most_calls_fail() {
+/// Calls of which some fail: how many of the thousand go at less than the rate of 100, and the learner after them.
+fn failing(bad: impl Fn(f64, u64) -> bool) -> (u64, Learner) {
     let (mut learner, recent) = (found(100.0), Recent::new(at(0)));
+    let (mut now, mut slower) = (at(20), 0);
     for call in 0..1000 {
-        if call % 5 < 2 {
-            learner.failed(at(20 + call), at(20 + call), &recent);
-        } else {
-            learner.good(at(20 + call), at(20 + call), false);
-        }
         learner.set_pace(1, LONGEST);
-        assert!(near(learner.pace().rate, 100.0), "{call}");
-    }
-    // Two of three fail: twice what comes through.
-    for call in 0..1000 {
-        if call % 3 > 0 {
-            learner.failed(at(20 + call), at(20 + call), &recent);
+        let pace = learner.pace().rate;
+        slower += u64::from(pace < 99.0);
+        now = super::after(now, 1.0 / pace);
+        if bad(pace, call) {
+            learner.failed(now, now, &recent);
         } else {
-            learner.good(at(20 + call), at(20 + call), false);
+            learner.good(now, now, true);
         }
     }
-    learner.set_pace(1, LONGEST);
-    assert!((60.0..75.0).contains(&learner.pace().rate), "{}", learner.pace().rate);
+    (slower, learner)
+}
+
+#[test]
+fn failures_that_do_not_heal_at_a_lower_pace_are_no_limit() {
+    let (slower, learner) = failing(|_, call| call % 8 == 0);
+    assert_eq!((slower, learner.suspect.is_none()), (0, true), "fewer than three of twenty");
+    let (slower, learner) = failing(|_, call| call % 5 < 2);
+    assert!(slower <= 150 && learner.suspect.is_none(), "{slower}");
+    assert!(learner.rate >= 100.0);
+    // Two of three fail: twice what comes through.
+    let (_, learner) = failing(|_, call| call % 3 > 0);
+    let pace = learner.pace().rate / learner.rate;
+    assert!(learner.suspect.is_none() && (0.6..0.75).contains(&pace), "{pace}");
+}
+
+#[test]
+fn failures_that_heal_at_a_lower_pace_are_a_limit() {
+    // Of each five calls above 50/s two fail.
+    let (_, learner) = failing(|pace, call| pace > 50.0 && call % 5 < 2);
+    assert!(learner.suspect.is_some_and(|suspect| suspect.is_limit));
+    assert!((35.0..60.0).contains(&learner.pace().rate), "{}", learner.pace().rate);
+    // It is none any more once lower paces heal nothing.
+    let mut learner = learner;
+    let recent = Recent::new(at(0));
+    for call in 0..12 {
+        let now = at(100_000 + call);
+        learner.failed(now, now, &recent);
+    }
+    assert!(learner.suspect.is_none());
+}
+
+#[test]
+fn a_good_call_right_after_nine_failures_in_a_row_is_no_end_of_an_outage() {
+    let suspects = |tenths: u64| {
+        let (mut learner, recent) = (searching(f64::INFINITY), Recent::new(at(0)));
+        (0..=CHANCE).for_each(|_| _ = learner.failed(at(20), at(20), &recent));
+        learner.good(at(20 + tenths), at(20), false);
+        learner.suspect.is_some()
+    };
+    assert_eq!([9, 10].map(suspects), [true, false]);
 }
 
 #[test]
@@ -279,7 +372,7 @@ fn an_outage_leaves_a_rate_that_is_known_and_the_least_of_one_that_is_not() {
 fn few_calls_that_succeed_leave_a_call_in_the_longest_time_between_probes() {
     let mut learner = found(10.0);
     learner.share = 1e-6;
-    assert!(near(learner.pace_for(1), 1.0 / LONGEST_PROBE));
+    assert!(near(learner.next_pace(), 1.0 / LONGEST_PROBE));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Heard, Order, Window};
+use super::{Calendar, Heard, Order, Window};
 use crate::feedback::answer::Meter;
 use crate::feedback::learner::tests::at;
 use crate::feedback::text::When;
@@ -18,7 +18,8 @@ fn meter(remaining: u64, reset: When) -> Meter {
 pub(in crate::feedback) fn heard((sent, now): (u64, u64), date: Option<u64>) -> Heard {
     let (sent, now) = (at(sent), at(now));
     let calendar = Duration::from_secs(date.unwrap_or(1_000_000));
-    Heard { sent, now, calendar, is_dated: date.is_some(), max: Duration::from_secs(3600) }
+    let (is_dated, max) = (date.is_some(), Duration::from_secs(3600));
+    Heard { sent, now, calendar, is_dated, is_accepted: true, named: None, max }
 }
 
 /// A window of which 50 remain for a minute from the tenth second on, by a server that sends dates or that does not.
@@ -160,4 +161,25 @@ fn a_pause_that_ends_after_a_sliding_window_has_enough_tells_nothing_of_it() {
     assert_eq!(window.cap(), before);
     window.shut(&heard, left, 70, Nanos::new(reached.get() - 1));
     assert_ne!(window.cap(), before);
+}
+
+/// `Date` is cut to its second.
+#[test]
+fn the_latest_date_by_our_clock_shows_what_time_it_is_at_the_server() {
+    let date = Duration::from_secs(2_000_000);
+    let millis = |tenths, seconds| {
+        let mut calendar = Calendar::default();
+        calendar.read(at(0), date);
+        let shown = calendar.read(at(tenths), date + Duration::from_secs(seconds));
+        shown.checked_sub(date).map(|time| time.as_millis())
+    };
+    // A second is 0.3 s old, and the first one was nearer.
+    assert_eq!([millis(9, 0), millis(13, 1)], [Some(899), Some(1299)]);
+    // This is nearer.
+    assert_eq!(millis(13, 2), Some(2000));
+    // Too old: the clock was set.
+    assert_eq!(millis(100, 6), Some(6000));
+    // An hour later the clocks may have drifted by half a second.
+    assert_eq!(millis(36_000, 3600), Some(3_600_000));
+    assert_eq!(millis(36_000, 3599), Some(3_599_560));
 }

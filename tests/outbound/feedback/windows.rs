@@ -59,6 +59,58 @@ fn more_that_remains_twice_within_a_window_comes_back_steadily() {
 }
 
 #[test]
+fn a_call_that_is_taken_although_nothing_remained_has_taken_what_came_back() {
+    let empty = (0, 0, 0, 60);
+    assert!(is_steady(&[empty, (10_000, 10_000, 0, 50)]));
+    // At its reset another window may have begun.
+    assert!(!is_steady(&[empty, (60_000, 60_000, 0, 60)]));
+}
+
+/// The window was taken for a bucket, and the next call went after 718 ms.
+#[test]
+fn an_answer_whose_reset_is_as_far_as_the_longest_pause_is_compared_with_the_next_one() {
+    let clock = ManualClock::auto_advance();
+    let feedback = begin(&clock);
+    let answers = [(2600, 4000, 1000), (3600, 4999, 3600), (3601, 4998, 3599), (3610, 0, 3590)];
+    for (seconds, remaining, reset) in answers {
+        clock.set(Duration::from_secs(seconds));
+        let headers = [
+            ("ratelimit", format!("\"hour\";r={remaining};t={reset}")),
+            ("ratelimit-policy", "\"hour\";q=5000;w=3600".to_owned()),
+        ];
+        block_on(feedback.sent(1).observe(200u16, &headers));
+    }
+    drop(feedback.blocking_acquire(1).expect("granted"));
+    assert_eq!(clock.elapsed().as_secs(), 7200);
+}
+
+/// A window that ends within the second after its reset, by a server whose `Date` is cut to its second.
+#[test]
+fn a_refusal_at_a_reset_that_was_rounded_down_is_no_rate() {
+    let clock = ManualClock::auto_advance();
+    let feedback = begin(&clock);
+    let says = |minute: &str, remaining: &str, reset: &str| {
+        [
+            ("date", format!("Tue, 15 Nov 1994 08:{minute}:00 GMT")),
+            ("x-ratelimit-limit", "10".to_owned()),
+            ("x-ratelimit-remaining", remaining.to_owned()),
+            ("x-ratelimit-reset", reset.to_owned()),
+        ]
+    };
+    block_on(feedback.sent(1).observe(200u16, &says("12", "0", "784887180")));
+    let mut early = feedback.blocking_acquire(1).expect("granted");
+    assert_eq!(clock.elapsed().as_secs(), 60);
+    early.blocking_observe(429u16, &says("13", "0", "784887180"));
+    drop(early);
+    let mut next = feedback.blocking_acquire(1).expect("granted");
+    assert_eq!((clock.elapsed().as_secs(), feedback.rate()), (61, None));
+    next.blocking_observe(200u16, &says("13", "9", "784887240"));
+    let at_once: Vec<_> = (0..9).map(|_| feedback.blocking_acquire(1)).collect();
+    assert_eq!(clock.elapsed().as_secs(), 61);
+    drop(at_once);
+}
+
+#[test]
 fn a_refusal_says_how_permits_come_back_and_whether_the_rate_was_too_high() {
     let refused = |headers: &[(&str, &str)]| {
         let feedback = begin(&ManualClock::new());
