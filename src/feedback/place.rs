@@ -88,7 +88,8 @@ impl<L: OwnedLimiter> Future for Passing<L> {
             let at_gate = at_gate.take().unwrap_or_else(|| unreachable!("taken here only"));
             let grant = granted?;
             let before = self.waited.saturating_add(at_gate.waited());
-            if at_gate.receipt() == Some(&Some(self.feedback.closed())) {
+            // A call for nothing was not charged.
+            if at_gate.receipt().is_none_or(|charged| *charged == Some(self.feedback.closed())) {
                 let call = self.feedback.call(self.ask.cost, Some(grant), at_gate, before);
                 return Poll::Ready(Ok(call));
             }
