@@ -36,7 +36,7 @@ pub(crate) const NGINX_CONN: Rule = Rule::Concurrent(2.0, 0.2);
 /// rate-limiter-flexible 11.4.0 as its wiki has it, Flask-Limiter 4.1.1, slowapi 0.1.10, rack-attack 6.6.1 by default: a bare 429.
 pub(crate) const SECOND: Rule = Rule::Opened(5.0, 1.0);
 pub(crate) const TEN_SECONDS: Rule = Rule::Opened(20.0, 10.0);
-/// HAProxy 2.6.12, `http_req_rate(10s) gt 20`: the average of two periods, with the calls that it refused.
+/// `HAProxy` 2.6.12, `http_req_rate(10s) gt 20`: the average of two periods, with the calls that it refused.
 pub(crate) const HAPROXY: Rule = Rule::Averaged(20.0, 10.0);
 
 /// express-rate-limit 8.7.5 with its defaults.

@@ -375,7 +375,7 @@ mod limiters_of_others {
         }
     }
 
-    /// tower_governor 0.8 by default: 2/s with a burst of 5, and one call in 5 s. Its `Retry-After` is rounded down.
+    /// `tower_governor` 0.8 by default: 2/s with a burst of 5, and one call in 5 s. Its `Retry-After` is rounded down.
     #[test]
     fn a_time_that_is_rounded_down() {
         let governor = |rule| Setup { fields: Fields::RetryAfterCut, ..bare(rule, 429) };

@@ -62,8 +62,6 @@ fn more_that_remains_twice_within_a_window_comes_back_steadily() {
 fn a_call_that_is_taken_although_nothing_remained_has_taken_what_came_back() {
     let empty = (0, 0, 0, 60);
     assert!(is_steady(&[empty, (10_000, 10_000, 0, 50)]));
-    // At its reset another window may have begun.
-    assert!(!is_steady(&[empty, (60_000, 60_000, 0, 60)]));
 }
 
 /// The window was taken for a bucket, and the next call went after 718 ms.
@@ -91,20 +89,20 @@ fn a_refusal_at_a_reset_that_was_rounded_down_is_no_rate() {
     let feedback = begin(&clock);
     let says = |minute: &str, remaining: &str, reset: &str| {
         [
-            ("date", format!("Tue, 15 Nov 1994 08:{minute}:00 GMT")),
+            ("date", format!("Tue, 15 Nov 2022 08:{minute}:00 GMT")),
             ("x-ratelimit-limit", "10".to_owned()),
             ("x-ratelimit-remaining", remaining.to_owned()),
             ("x-ratelimit-reset", reset.to_owned()),
         ]
     };
-    block_on(feedback.sent(1).observe(200u16, &says("12", "0", "784887180")));
+    block_on(feedback.sent(1).observe(200u16, &says("12", "0", "1668499980")));
     let mut early = feedback.blocking_acquire(1).expect("granted");
     assert_eq!(clock.elapsed().as_secs(), 60);
-    early.blocking_observe(429u16, &says("13", "0", "784887180"));
+    early.blocking_observe(429u16, &says("13", "0", "1668499980"));
     drop(early);
     let mut next = feedback.blocking_acquire(1).expect("granted");
     assert_eq!((clock.elapsed().as_secs(), feedback.rate()), (61, None));
-    next.blocking_observe(200u16, &says("13", "9", "784887240"));
+    next.blocking_observe(200u16, &says("13", "9", "1668500040"));
     let at_once: Vec<_> = (0..9).map(|_| feedback.blocking_acquire(1)).collect();
     assert_eq!(clock.elapsed().as_secs(), 61);
     drop(at_once);
