@@ -75,7 +75,7 @@ const PATHS: &[Row] = &[
     // One that a server takes, and whose answer says nothing about limits.
     #[cfg(feature = "feedback")]
     // Seven hundred more than before quotas with names of their own were read: each dialect is asked whether it applies.
-    ("a call and its answer, through a Feedback", 3670, || {
+    ("a call and its answer, through a Feedback", 3717, || {
         let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(1e9), u32::MAX));
         with(tollgate::feedback::Feedback::new(limiter), |feedback| {
             let Poll::Ready(Ok(mut call)) = poll_once(pin!(feedback.acquire(1))) else {
