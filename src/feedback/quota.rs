@@ -1,4 +1,4 @@
-//! Reads the fields of quotas, whoever named them.
+//! Reads the fields of quotas, under the names that servers have for them.
 //!
 //! A name is a prefix, one of a few words, and perhaps the name of the quota before or behind the word:
 //! `X-RateLimit-Remaining`, `X-RateLimit-Requests-Reset`, `Rate-Limit-Total`, `X-RateLimit-Remaining-short`. A value
@@ -73,11 +73,18 @@ type Field = (Unit, String, Part, String);
 impl<'a, H: Headers + ?Sized> Fields<'a, H> {
     pub(super) fn new(headers: &'a H) -> Self {
         let usual = || USUAL.split(' ').flat_map(|of| WORDS.map(|(word, _)| format!("{of}{word}")));
+        // Most fields of a response are of no quota, and are not copied.
+        let is_kept = |name: &&str| {
+            let bytes = name.as_bytes();
+            bytes.windows(6).any(|part| part.eq_ignore_ascii_case(b"limit-"))
+                || bytes
+                    .get(..WAIT.len())
+                    .is_some_and(|it| it.eq_ignore_ascii_case(WAIT.as_bytes()))
+        };
         let mut names: Vec<_> = match headers.names() {
-            Some(names) => names.into_iter().map(str::to_ascii_lowercase).collect(),
+            Some(names) => names.into_iter().filter(is_kept).map(str::to_ascii_lowercase).collect(),
             None => usual().filter(|name| headers.field(name).is_some()).collect(),
         };
-        names.retain(|name| name.contains("limit-") || name.starts_with(WAIT));
         // Each is compared with each.
         names.truncate(64);
         Self { headers, names, read: Vec::new() }

@@ -38,8 +38,7 @@ pub(super) struct Round {
     /// How many keys it has removed, and when the first of those that stay is idle.
     pub(super) went: usize,
     pub(super) earliest: Nanos,
-    /// Whether there are keys of which this is not known: with waiters, or grants that are kept, or behind a key at which
-    /// the policy panics.
+    /// Whether there are keys of which this is not known: with waiters, or grants that are kept.
     pub(super) unknown: bool,
     /// How long it is to the next look at those.
     pub(super) patience: Duration,

@@ -19,7 +19,6 @@ where
     pub(super) fn set_rule(&self, rule: &PolicySource<K, P>) {
         let number = self.rules.fetch_add(1, Ordering::Relaxed);
         for part in self.parts() {
-            // Run and dropped after unlocking, even if a policy panics.
             let mut after = After::default();
             let mut shard = part.lock();
             if shard.rule_number > number {

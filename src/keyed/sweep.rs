@@ -39,7 +39,7 @@ struct Swept {
     next: Option<Visit>,
 }
 
-/// What is left of keys that have been removed. Their room is released on drop, even if the policy panics at the next key.
+/// What is left of keys that have been removed. Their room is released on drop.
 struct Removed<'a, K, P: Policy> {
     keys: Vec<K>,
     records: Vec<Record<P>>,
@@ -104,7 +104,6 @@ impl<K, P: Policy> Shard<K, P> {
         loop {
             looked += 1;
             let next = self.entries.next(visit);
-            // Before the policy is called: if it panics at this key, the next sweep skips it.
             self.hand = next;
             if self.entries.is_taken(visit.place) && goes(self, visit.place) {
                 self.remove(visit.place, removed);

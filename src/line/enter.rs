@@ -14,8 +14,7 @@ use crate::wait_queue::{Claim, WaiterId};
 
 impl<P: Policy> Line<P> {
     /// Takes `cost` if it is ready and no caller waits, else joins the queue for up to `max_wait`, at the place
-    /// that it claims; fails at once if that cannot be enough. `entered` gets the outcome, also if the policy
-    /// panics over other callers afterwards.
+    /// that it claims; fails at once if that cannot be enough. `entered` gets the outcome.
     #[inline]
     pub(crate) fn enter(
         &self,

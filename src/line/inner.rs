@@ -129,9 +129,8 @@ impl<P: Policy> Inner<P> {
         self.waiting().take_outcome(key)
     }
 
-    /// Changes the state, and in a pause also the one that counts if the pause ends now: both, or none if the policy
-    /// panics. `change` also gets the time from which permits that come back count. Returns what it returned of the
-    /// first.
+    /// Changes the state, and in a pause also the one that counts if the pause ends now. `change` also gets the time from
+    /// which permits that come back count. Returns what it returned of the first.
     pub(super) fn change_state<R>(
         &mut self,
         now: Nanos,

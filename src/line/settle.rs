@@ -60,8 +60,7 @@ impl<P: Policy> Inner<P> {
         is_quiet
     }
 
-    /// Changes a charge that was granted before. `changed` gets the receipt of the rest, also if the policy panics over
-    /// other callers afterwards.
+    /// Changes a charge that was granted before. `changed` gets the receipt of the rest.
     pub(crate) fn change(
         &mut self,
         now: Nanos,

@@ -1,4 +1,4 @@
-//! Connections that the server closes while nobody calls: the next caller is granted, by Redis.
+//! Connections that the server closes while there are no calls: the next caller is granted, by Redis.
 
 use redis::cluster::ClusterClientBuilder;
 use tollgate::redis::{Connection, Unavailable};
