@@ -10,5 +10,4 @@ mod random;
 mod refunds;
 mod server;
 mod simulation;
-mod steps;
 mod subject;
