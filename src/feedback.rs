@@ -109,7 +109,7 @@
 //!
 //! | dialect | fields | reset | besides |
 //! |---|---|---|---|
-//! | any | [`Retry-After`](#how-long-to-wait), also `Retry-After-short` of a quota with a name | | 429, 503 |
+//! | any | [`Retry-After`](#how-long-to-wait), also with a name around it: `Retry-After-short`, `X-RateLimit-Retry-After` | | 429, 503 |
 //! | [GitHub](Dialect::github) | `x-ratelimit-limit`, `-remaining`, `-reset`, `-resource` | [any](Form::Any): epoch seconds | 403 with `Retry-After` or nothing left; a minute if no time is given |
 //! | [`OpenAI`](Dialect::openai) | `x-ratelimit-limit-requests`, `-tokens`, .. | `6m0s`, `20ms` | permits come back steadily |
 //! | [Anthropic](Dialect::anthropic) | `anthropic-ratelimit-requests-limit`, `-tokens-`, `-input-tokens-`, `-output-tokens-`, .. | RFC 3339 | 529; permits come back steadily |

@@ -46,7 +46,7 @@ const SEARCH: f64 = 0.7;
 /// this range of that, it grows by `CALM` a second.
 const KNOWN: u32 = 12;
 const NEAR: Range<f64> = 0.9..1.3;
-const CALM: f64 = 0.0125;
+const CALM: f64 = 0.008;
 
 /// This many refusals in a row are a window that is used up, and not a rate. From then on each pause is so many times
 /// longer.

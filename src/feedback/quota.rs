@@ -34,7 +34,7 @@ const USUAL: &str = "x-ratelimit- x-ratelimit-requests- x-rate-limit- ratelimit-
     anthropic-ratelimit-requests- anthropic-ratelimit-tokens- anthropic-ratelimit-input-tokens- \
     anthropic-ratelimit-output-tokens- x-app-limit-24hour- x-user-limit-24hour-";
 
-const WAIT: &str = "retry-after-";
+const WAIT: &str = "retry-after";
 
 /// Splits what stands behind a prefix into the index of its word and the name of the quota.
 fn split(rest: &str) -> Option<(usize, String)> {
@@ -75,11 +75,12 @@ impl<'a, H: Headers + ?Sized> Fields<'a, H> {
         let usual = || USUAL.split(' ').flat_map(|of| WORDS.map(|(word, _)| format!("{of}{word}")));
         // Most fields of a response are of no quota, and are not copied.
         let is_kept = |name: &&str| {
-            let bytes = name.as_bytes();
-            bytes.windows(6).any(|part| part.eq_ignore_ascii_case(b"limit-"))
-                || bytes
-                    .get(..WAIT.len())
-                    .is_some_and(|it| it.eq_ignore_ascii_case(WAIT.as_bytes()))
+            let has = |part: &str| {
+                name.as_bytes()
+                    .windows(part.len())
+                    .any(|at| at.eq_ignore_ascii_case(part.as_bytes()))
+            };
+            has("limit-") || has(WAIT) && !name.eq_ignore_ascii_case(WAIT)
         };
         let mut names: Vec<_> = match headers.names() {
             Some(names) => names.into_iter().filter(is_kept).map(str::to_ascii_lowercase).collect(),
@@ -90,9 +91,10 @@ impl<'a, H: Headers + ?Sized> Fields<'a, H> {
         Self { headers, names, read: Vec::new() }
     }
 
-    /// The times to wait of limiters with names: `Retry-After-short`.
+    /// The times to wait of limiters with names: `Retry-After-short` of `NestJS`, `X-RateLimit-Retry-After` of Symfony,
+    /// `LLM_Provider-Retry-After` of `LiteLLM`.
     pub(super) fn waits(&self) -> impl Iterator<Item = &String> {
-        self.names.iter().filter(|name| name.starts_with(WAIT) && *name != "retry-after-ms")
+        self.names.iter().filter(|name| name.contains(WAIT) && !name.ends_with("-ms"))
     }
 
     /// Whether there are any: most responses have none.

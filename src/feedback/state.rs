@@ -307,7 +307,8 @@ impl<G> State<G> {
             if is_news {
                 self.refusals = 0;
             }
-            if answer.status < 500 {
+            // A queue of the server answers 408 to a call that waited too long in it.
+            if answer.status < 500 && answer.status != 408 {
                 self.recent.count(now);
                 if let Some(learner) = &mut self.learner {
                     learner.good(now, heard.sent, waited);

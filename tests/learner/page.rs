@@ -268,7 +268,7 @@ call, a smaller one does the opposite.
 {END}
 ",
         SEEDS.len(),
-        picture::FILE,
+        picture::RATE,
     )
 }
 
@@ -309,5 +309,7 @@ fn the_page_has_all_scenarios() {
         };
         assert!(section.contains(&line), "write the page again: it lacks {line:?}");
     }
-    assert!(picture::path(picture::FILE).exists());
+    for file in [picture::RATE, picture::REFUSED] {
+        assert!(picture::path(file).exists(), "{file}");
+    }
 }

@@ -56,6 +56,13 @@ fn names_of_quotas_stand_before_or_behind_the_word() {
     assert_eq!((refused.wait, refused.malformed), (after(10), 0));
     let both = read(429, &[("Retry-After-short", "10"), ("retry-after-long", "30")]);
     assert_eq!(both.wait, after(30));
+    for named in ["X-RateLimit-Retry-After", "llm_provider-retry-after"] {
+        assert_eq!(
+            read(429, &[(named, "9")]).wait,
+            read(429, &[("Retry-After", "9")]).wait,
+            "{named}"
+        );
+    }
     let plain = read(429, &[("Retry-After-short", "10"), ("Retry-After", "7")]);
     assert_eq!(plain.wait, after(7));
 

@@ -63,6 +63,14 @@ fn row(text: &mut String, setup: &setup::Setup, version: &str, outcome: &Outcome
     .expect("a string");
 }
 
+/// The processor, as Linux names it.
+fn machine() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{}, {cores} cores", name.unwrap_or("another processor"))
+}
+
 pub fn write() {
     let groups = setup::read();
     let found: Vec<_> = groups
@@ -73,7 +81,9 @@ pub fn write() {
         })
         .filter(|(_, _, outcome)| outcome.guess.is_some())
         .collect();
-    let mut text = include_str!("page.md").replace("{COUNT}", &found.len().to_string());
+    let mut text = include_str!("page.md")
+        .replace("{COUNT}", &found.len().to_string())
+        .replace("{MACHINE}", &machine());
     for (name, setup, outcome) in &found {
         row(&mut text, setup, &format!("{name} {}", outcome.version), outcome);
     }
