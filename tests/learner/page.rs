@@ -257,7 +257,7 @@ Refused / mean s / p99 s / last call over that of an oracle / most arrivals in a
 {sizes}
 
 Wanted at load 1.2 are at most 2, 5, 13 and 20 % of back-off's refusals for 1, 10, 50 and 100 clients. As a mean of eight
-seeds a hundred clients have 20.7 %, and at load 2 their last call is 1.123 times an oracle's, where 1.12 is wanted
+seeds a hundred clients have 20.7 %, and at load 2 their last call is 1.122 times an oracle's, where 1.12 is wanted
 (`cargo test --release -p tests --test learner -- --include-ignored --nocapture strangers`). A hundred clients with
 30 calls each know their share of 0.1/s by single refusals only. A larger first cut lowers the refusals and delays the last
 call, a smaller one does the opposite.
