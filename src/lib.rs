@@ -176,7 +176,6 @@ pub use policy::sliding_window_counter::SlidingWindowCounter;
 pub use policy::sliding_window_log::SlidingWindowLog;
 pub use policy::smooth_bursty::SmoothBursty;
 pub use policy::smooth_warming_up::SmoothWarmingUp;
-#[doc(hidden)]
 pub use policy::state;
 pub use policy::token_bucket::TokenBucket;
 pub use policy::unlimited::Unlimited;

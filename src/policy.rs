@@ -18,6 +18,7 @@ pub(crate) mod lock_out;
 pub(crate) mod packed;
 pub(crate) mod parameters;
 pub(crate) mod parts;
+pub(crate) mod rated;
 mod ready;
 mod refund_levels;
 mod rule;
@@ -36,8 +37,8 @@ use std::time::Duration;
 use crate::units::{Nanos, Rate};
 pub use cost::Cost;
 pub use ready::Ready;
-pub(crate) use rule::{Asked, Limit};
-pub use rule::{Hooks, Policy, Quota};
+pub(crate) use rule::{Asked, Facts, Limit, PolicyExt, RuleEvent, Timed};
+pub use rule::{Policy, Quota};
 pub(crate) use snapshot::{Snapshot, lowest};
 
 /// Two ticks of a timer that fires each millisecond.
@@ -63,21 +64,6 @@ pub(crate) use shows;
 pub(crate) fn check_span(span: Duration, what: &str) {
     assert!(!span.is_zero(), "{what} must not be zero");
     assert!(span <= Nanos::HORIZON, "{what} must not exceed 146 years");
-}
-
-/// The time of `permits`, at least one, where `count` come in each `nanos`; rounded up.
-fn time_of(permits: u32, count: u64, nanos: u128) -> Option<Duration> {
-    let time =
-        (u128::from(permits.max(1)) * nanos).checked_add(u128::from(count).checked_sub(1)?)?;
-    let time = time / u128::from(count);
-    let part = u32::try_from(time % 1_000_000_000).unwrap_or_default();
-    Some(Duration::new(u64::try_from(time / 1_000_000_000).unwrap_or(u64::MAX), part))
-}
-
-/// The time in which `rate` yields `permits`; see [`Policy::window`].
-fn time_at(rate: Rate, permits: u32) -> Option<Duration> {
-    let (count, nanos) = rate.fraction();
-    time_of(permits, count, nanos)
 }
 
 /// A policy with one steady rate: its limiter has [`set_rate`](crate::RateLimiter::set_rate).

@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::learner::Pace;
 use crate::error::ExceedsCapacity;
 use crate::part::Part;
-use crate::policy::{Hooks, Policy, Ready, TWO_TICKS};
+use crate::policy::{Asked, Facts, Limit, Policy, Ready, RuleEvent, TWO_TICKS};
 use crate::units::Nanos;
 
 /// Requests, tokens, input tokens, output tokens.
@@ -200,8 +200,6 @@ impl Policy for Gate {
     /// How often it had closed. `None` after a refund.
     type Receipt = Option<u64>;
 
-    const HOOKS: Hooks<Self> = Hooks::none();
-
     fn start(&self, now: Nanos) -> Passed {
         Passed { out: [0; 4], level: BURST, at: now }
     }
@@ -237,10 +235,17 @@ impl Policy for Gate {
 
     const HELD: bool = true;
 
-    fn release(&self, passed: &mut Passed, _: Nanos, cost: Units) {
-        for (out, n) in passed.out.iter_mut().zip(array(cost)) {
-            *out = out.saturating_sub(n.into());
+    fn event(&self, passed: &mut Passed, now: Nanos, event: RuleEvent<Units>) -> Nanos {
+        match event {
+            RuleEvent::Released(cost) => {
+                for (out, n) in passed.out.iter_mut().zip(array(cost)) {
+                    *out = out.saturating_sub(n.into());
+                }
+            }
+            RuleEvent::Reset => *passed = self.start(now),
+            _ => {}
         }
+        now
     }
 
     fn migrate(&self, old: &Self, passed: &mut Passed, now: Nanos) {
@@ -260,16 +265,19 @@ impl Policy for Gate {
         (left(0), left(1), left(2), left(3))
     }
 
-    fn limited_by(&self, passed: &Passed, now: Nanos, cost: Units) -> Option<Part> {
-        let stated = self.stated(passed, now, cost);
-        let is_paced = !self.pace.is_none()
-            && matches!(stated, Ready::At(at) if at.max(now) < self.paced(passed));
-        Some(Part::new(if is_paced { LEARNED } else { STATED }, 2).of_server())
+    fn limits(&self, passed: &Passed, asked: Asked<Units>, visit: &mut dyn FnMut(Limit<Units>)) {
+        let stated = self.stated(passed, asked.now, asked.cost);
+        let learned = Ready::At(if self.pace.is_none() { Nanos::ZERO } else { self.paced(passed) });
+        for (part, ready) in [(STATED, stated), (LEARNED, learned)] {
+            let part = Some(Part::new(part, 2).of_server());
+            visit(Limit { part, ready: Some(ready), ..Limit::default() });
+        }
     }
 
     /// A late alarm costs no throughput.
-    fn catch_up(&self) -> Duration {
-        if self.pace.is_none() { Duration::ZERO } else { TWO_TICKS }
+    fn facts(&self, _: usize) -> Facts {
+        let catch_up = if self.pace.is_none() { Duration::ZERO } else { TWO_TICKS };
+        Facts { catch_up, ..Facts::default() }
     }
 }
 
@@ -360,7 +368,7 @@ mod tests {
         assert_eq!(level(paced(1.0, 1), paced(10.0, 2)), 0.0);
         assert_eq!(level(Gate::OPEN, paced(10.0, 0)), BURST);
         assert_eq!(level(paced(1.0, 1), Gate::OPEN), 0.0);
-        assert_eq!(paced(1.0, 0).catch_up(), TWO_TICKS);
-        assert_eq!(Gate::OPEN.catch_up(), Duration::ZERO);
+        assert_eq!(paced(1.0, 0).facts(0).catch_up, TWO_TICKS);
+        assert_eq!(Gate::OPEN.facts(0).catch_up, Duration::ZERO);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::line::Charge;
-use crate::policy::{Cost, Policy};
+use crate::policy::{Cost, Policy, PolicyExt};
 use crate::units::Nanos;
 
 /// The decision about a call at a key without waiters.
@@ -14,25 +14,20 @@ pub(super) enum Decision<R> {
     NeedsLine,
 }
 
-/// Also returns whether the state of the policy may have changed. `pins`: how many grants may still be settled.
+/// Also returns whether the state of the policy may have changed.
 #[inline(always)]
 pub(super) fn decide<P: Policy>(
     policy: &P,
     state: &mut P::State,
-    pins: u32,
     now: Nanos,
     cost: P::Cost,
     max_wait: Option<Duration>,
 ) -> (Result<Decision<P::Receipt>, Error>, bool) {
-    if !cost.is_zero() && (P::HOOKS.ready_now)(policy, state, now, cost) {
+    if !cost.is_zero() && policy.is_ready(state, now, cost) {
         if P::HELD {
             return (Ok(Decision::NeedsLine), true);
         }
-        let receipt = Some(if pins == 0 {
-            (P::HOOKS.charge_alone)(policy, state, now, cost)
-        } else {
-            policy.charge(state, now, cost)
-        });
+        let receipt = Some(policy.charge(state, now, cost));
         return (Ok(Decision::Granted(Charge { waited: 0, receipt, limited_by: None })), true);
     }
     not_ready(policy, state, now, cost, max_wait)

@@ -42,7 +42,6 @@ where
                             Ok(word) => {
                                 let mut state = shard.unpack(word);
                                 new.migrate(old, &mut state, now);
-                                (P::HOOKS.forget_receipts)(new, &mut state);
                                 states.push((place, state));
                             }
                             Err(_) => rest.push((place, own)),

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::line::Line;
 use crate::observe::Observer;
 use crate::policy::packed::Attempt;
-use crate::policy::{Cost, Policy};
+use crate::policy::{Cost, Policy, PolicyExt};
 use crate::rate_limiter::GrantId;
 use crate::stats::Stats;
 use crate::units::Nanos;
@@ -150,7 +150,7 @@ impl<K, P: Policy> Shard<K, P> {
         max_wait: Option<Duration>,
     ) -> (Result<Decision<P::Receipt>, Error>, bool) {
         let policy = self.rule.policy(absent.own.as_deref());
-        let (decision, changed) = decide(policy, &mut absent.state, 0, now, cost, max_wait);
+        let (decision, changed) = decide(policy, &mut absent.state, now, cost, max_wait);
         // What is not stored would begin anew with each call: what a refused caller waits for would never come.
         let is_denied = matches!(decision, Err(Error::Denied { .. }));
         let fills = self.settings.absent_is_new
@@ -262,7 +262,7 @@ impl<K, P: Policy> Shard<K, P> {
         };
         let mut state = self.unpack(word);
         let one = self.rule.policy(None);
-        let (decision, changed) = decide(one, &mut state, 0, now, cost, max_wait);
+        let (decision, changed) = decide(one, &mut state, now, cost, max_wait);
         if changed {
             match P::HOOKS.packed.and_then(|packed| (packed.pack)(one, &state, now)) {
                 Some(word) => self.entries.get_mut(place).word = Word::packed(word),
@@ -287,7 +287,7 @@ impl<K, P: Policy> Shard<K, P> {
         let record = self.records.get_mut(index);
         let policy = self.rule.policy(record.own.as_deref());
         let Slot::Quiet(state) = &mut record.slot else { return Ok(Decision::NeedsLine) };
-        decide(policy, state, record.pins, now, cost, max_wait).0
+        decide(policy, state, now, cost, max_wait).0
     }
 
     /// A grant at a key, not dropped yet.
@@ -324,21 +324,11 @@ impl<K, P: Policy> Shard<K, P> {
             return None;
         }
         let now = self.now(clock);
-        self.forget_receipts(index);
         let is_it = |entry: &Entry<K>| entry.word == Word::record(index);
         if let Some(place) = self.entries.find(hash, is_it) {
             self.compact(place, index, now);
         }
         Some(now)
-    }
-
-    /// Without a grant that can be settled, a key keeps only what decides later calls.
-    fn forget_receipts(&mut self, index: u32) {
-        let record = self.records.get_mut(index);
-        if let Record { slot: Slot::Quiet(state), own, pins: 0 } = record {
-            let policy = self.rule.policy(own.as_deref());
-            (P::HOOKS.forget_receipts)(policy, state);
-        }
     }
 
     /// Turns a line that is no longer needed back into a state.
@@ -350,7 +340,6 @@ impl<K, P: Policy> Shard<K, P> {
         {
             self.stats.add(stats);
             record.slot = Slot::Quiet(state);
-            self.forget_receipts(index);
         }
     }
 
@@ -417,9 +406,6 @@ impl<K, P: Policy> Shard<K, P> {
         match &mut record.slot {
             Slot::Quiet(state) => {
                 new.migrate(old, state, now);
-                if record.pins == 0 {
-                    (P::HOOKS.forget_receipts)(new, state);
-                }
             }
             Slot::Busy(line) => {
                 change(line, new.clone());

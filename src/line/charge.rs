@@ -2,7 +2,7 @@
 
 use crate::error::ExceedsCapacity;
 use crate::part::Part;
-use crate::policy::{Cost, Policy};
+use crate::policy::{Cost, Policy, PolicyExt};
 use crate::units::Nanos;
 
 /// Permits that were charged.

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::policy::lock_free::LockFree;
 use crate::policy::packed::Attempt;
 use crate::policy::schedule::RateReceipt;
-use crate::policy::{Cost, Policy};
+use crate::policy::{Cost, Policy, Timed};
 use crate::units::Nanos;
 
 impl<P: Policy> Line<P> {
@@ -35,7 +35,7 @@ impl<P: Policy> Line<P> {
     #[inline(always)]
     fn decide_by_word(
         &self,
-        lock_free: &LockFree<P, P::State, P::Receipt>,
+        lock_free: &LockFree<P, P::State, P::Receipt, P::Cost>,
         word: &AtomicState,
         cost: P::Cost,
         max_wait: Option<Duration>,
@@ -72,7 +72,7 @@ impl<P: Policy> Line<P> {
     #[inline(always)]
     fn granted_by_word(
         &self,
-        lock_free: &LockFree<P, P::State, P::Receipt>,
+        lock_free: &LockFree<P, P::State, P::Receipt, P::Cost>,
         receipt: RateReceipt,
     ) -> Charge<P::Receipt> {
         self.counters.count(true);
@@ -106,7 +106,7 @@ impl<P: Policy> Line<P> {
         max_wait: Option<Duration>,
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
         // Before the lock: to read the clock under it would keep other callers waiting.
-        let read = (!P::HOOKS.timeless).then(|| self.clock.now());
+        let read = (P::TIMED != Timed::Never).then(|| self.clock.now());
         let mut inner = self.inner.try_lock()?;
         let now = read.map_or(inner.time.latest(), |read| inner.time.read(read));
         if !inner.is_quiet(now) {

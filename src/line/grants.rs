@@ -8,7 +8,7 @@ use super::inner::{Admission, Inner};
 use super::tail::ROUGHLY;
 use super::waiting::{Place, Waiter};
 use crate::error::{Error, QueueLimit};
-use crate::policy::{Cost, Policy, Ready, TWO_TICKS};
+use crate::policy::{Cost, Policy, PolicyExt, Ready, RuleEvent, TWO_TICKS};
 use crate::units::{Nanos, saturating_nanos};
 use crate::wait_queue::{Arrival, Claim, WaiterId};
 
@@ -66,7 +66,8 @@ impl<P: Policy> Inner<P> {
             };
             return Err(Error::QueueFull { limit, retry_after: moves });
         }
-        let room = self.policy.room_at(&self.state, now, queued, cost);
+        let joins = RuleEvent::Joins { queued, cost };
+        let room = self.policy.event(&mut self.state, now, joins);
         if room > now {
             let (limit, retry_after) = (QueueLimit::Capacity, Some(room.since(now)));
             return Err(Error::QueueFull { limit, retry_after });

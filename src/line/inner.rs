@@ -8,7 +8,7 @@ use super::waiting::{Waiter, Waiting};
 use crate::clock::{Alarm, Monotone};
 use crate::error::Error;
 use crate::part::Part;
-use crate::policy::{Asked, Limit, Policy, Quota, Ready, Snapshot};
+use crate::policy::{Asked, Limit, Policy, PolicyExt, Quota, Ready, Snapshot};
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Bounds, Tenant, WaiterId};
@@ -69,7 +69,7 @@ impl<P: Policy> Inner<P> {
 
     #[inline(always)]
     pub(super) fn is_ready(&self, now: Nanos, cost: P::Cost) -> bool {
-        (P::HOOKS.ready_now)(&self.policy, &self.state, now, cost)
+        self.policy.is_ready(&self.state, now, cost)
     }
 
     /// Charges a cost that is ready while no caller waits.
@@ -234,7 +234,7 @@ impl<P: Policy> Inner<P> {
         {
             opens = opens.and(waiting.due.map_or(Ready::NotBefore(now), Ready::At));
         }
-        Limit::all(&self.policy, &self.state, Asked { now, cost, opens })
+        Limit::all(&self.policy, &self.state, Asked { opens, ..Asked::now(now, cost) })
     }
 
     /// Sets the alarm for the next grant or deadline. What is left to do after the lock is released.

@@ -53,7 +53,7 @@ impl Modelled for TokenBucket {
     }
 
     fn trace(mut state: Self::State) -> String {
-        { (Self::HOOKS.lock_free.expect("one").state)(&mut state).position }.to_string()
+        state.position.to_string()
     }
 }
 

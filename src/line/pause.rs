@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::charge::{Charge, Taking};
 use super::inner::Inner;
 use super::waiting::Resumed;
-use crate::policy::{Cost, Policy};
+use crate::policy::{Cost, Policy, PolicyExt, RuleEvent};
 use crate::units::Nanos;
 
 impl<P: Policy> Inner<P> {
@@ -51,7 +51,7 @@ impl<P: Policy> Inner<P> {
     /// Begins anew. Callers that wait go on waiting.
     pub(crate) fn reset(&mut self, now: Nanos) {
         self.resume(now);
-        self.change_state(now, |policy, state, _| (P::HOOKS.renew)(policy, state, now));
+        self.change_state(now, |policy, state, _| _ = policy.tell(state, now, RuleEvent::Reset));
         self.moved(now);
     }
 

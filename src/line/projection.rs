@@ -8,7 +8,7 @@ use super::tail::Tail;
 use super::waiting::{Place, Waiter};
 use crate::error::ExceedsCapacity;
 use crate::part::Part;
-use crate::policy::{Cost, Policy, Ready};
+use crate::policy::{Cost, Policy, PolicyExt, Ready};
 use crate::units::Nanos;
 use crate::wait_queue::{Arrival, Tenant, WaiterId};
 
@@ -28,7 +28,7 @@ impl<P: Policy> Inner<P> {
         if let Some(due) = self.due_behind(ahead, from, cost) {
             return (Ready::At(due).and(moves), None);
         }
-        self.behind(now, cost, left, |inner, state, ready| {
+        self.behind(now, left, |inner, state, ready| {
             inner.ready_in(state, now, cost, (ready, moves), true)
         })
     }
@@ -69,7 +69,7 @@ impl<P: Policy> Inner<P> {
                 return (Ready::At(due).and(moves), None);
             }
         }
-        let tail = self.project(now, place, cost);
+        let tail = self.project(now, place);
         self.ready_in(&tail.state, now, cost, (tail.ready, moves), is_behind)
     }
 
@@ -99,7 +99,7 @@ impl<P: Policy> Inner<P> {
         if let Some(waiting) = &mut self.waiting
             && let Some(tail) = &mut waiting.tail
         {
-            if tail.has_room(cost) && (!ahead || tail.is_all(cost)) {
+            if !ahead || tail.is_all(cost) {
                 let _ = tail.join(&self.policy, now.max(self.not_before), cost);
             } else {
                 waiting.tail = None;
@@ -147,7 +147,7 @@ impl<P: Policy> Inner<P> {
 
     /// When a caller is granted behind `ahead` permits, if the policy knows without each of their costs.
     fn due_behind(&self, ahead: u64, from: Nanos, cost: P::Cost) -> Option<Nanos> {
-        (P::HOOKS.ready_behind)(&self.policy, &self.state, from, ahead, cost)
+        self.policy.ready_behind(&self.state, from, ahead, cost)
     }
 
     /// How many permits the waiters ahead of a place ask for; of many tenants fewer, if a caller behind these is later
@@ -155,7 +155,7 @@ impl<P: Policy> Inner<P> {
     fn permits_at(&mut self, place: Place, from: Nanos, cost: P::Cost, by: Nanos) -> u64 {
         let Self { policy, state, waiting, .. } = self;
         if let (Place::Turn(turn), Some(waiting)) = (place, waiting) {
-            let due = |ahead| (P::HOOKS.ready_behind)(policy, state, from, ahead, cost);
+            let due = |ahead| policy.ready_behind(state, from, ahead, cost);
             let is_late = |ahead| due(ahead).is_some_and(|due| due > by);
             return waiting.queue.permits_before(turn, is_late);
         }
@@ -173,13 +173,12 @@ impl<P: Policy> Inner<P> {
         waiters.take_while(move |&(id, _)| Some(id) != next).map(|(_, waiter)| waiter)
     }
 
-    /// Reads the state behind all waiters, to charge `cost` in it, and when the last of them is charged. Walks through
+    /// Reads the state behind all waiters, and when the last of them is charged. Walks through
     /// the queue if more than `left` waiters have left since the last walk, most were granted late, or twice as many
     /// have joined.
     pub(super) fn behind<R>(
         &mut self,
         now: Nanos,
-        cost: P::Cost,
         left: usize,
         look: impl FnOnce(&Self, &P::State, Ready) -> R,
     ) -> R {
@@ -189,13 +188,10 @@ impl<P: Policy> Inner<P> {
             return look(self, &self.state, start);
         }
         let usable = |tail: &Tail<_, _>| {
-            tail.left <= left
-                && tail.late <= in_line
-                && tail.has_room(cost)
-                && !tail.is_stale(start.earliest())
+            tail.left <= left && tail.late <= in_line && !tail.is_stale(start.earliest())
         };
         let tail = self.waiting.as_mut().and_then(|waiting| waiting.tail.take()).filter(usable);
-        let tail = tail.unwrap_or_else(|| self.project(now, Place::Last, cost));
+        let tail = tail.unwrap_or_else(|| self.project(now, Place::Last));
         let result = look(self, &tail.state, tail.ready.and(start));
         if let Some(waiting) = &mut self.waiting {
             waiting.tail = Some(tail);
@@ -203,8 +199,8 @@ impl<P: Policy> Inner<P> {
         result
     }
 
-    /// Walks through the queue, up to a place, to charge `cost` there.
-    fn project(&self, now: Nanos, place: Place, cost: P::Cost) -> Tail<P::State, P::Cost> {
+    /// Walks through the queue, up to a place.
+    fn project(&self, now: Nanos, place: Place) -> Tail<P::State, P::Cost> {
         let from = now.max(self.not_before);
         let mut costs = self.ahead_of(place).map(|waiter| waiter.cost);
         let head = costs.next();
@@ -213,10 +209,7 @@ impl<P: Policy> Inner<P> {
             |cost| matches!(self.policy.ready_at(&self.state, from, cost), Ok(Ready::NotBefore(_)));
         let rest = if head.is_some_and(is_held) { 0 } else { self.queue_len() };
         let ahead: Vec<_> = head.into_iter().chain(costs.take(rest)).collect();
-        // Room for as many again, so that those that join do not need a walk each.
-        let twice = |sum, cost: &P::Cost| cost.add_to(cost.add_to(sum));
-        let room = ahead.iter().fold(cost.add_to(Default::default()), twice);
-        let mut tail = Tail::new((P::HOOKS.fork)(&self.policy, &self.state, room), from, room);
+        let mut tail = Tail::new(self.state.clone(), from);
         // Up to the first behind which waiters are unpredictable.
         let _ = ahead.into_iter().all(|cost| tail.join(&self.policy, from, cost));
         tail
@@ -229,7 +222,7 @@ impl<P: Policy> Inner<P> {
             return Duration::ZERO;
         };
         let cost = waiting.queue[key].cost;
-        let tail = self.project(now, Place::Before(key), cost);
+        let tail = self.project(now, Place::Before(key));
         let from = tail.ready.earliest();
         let ready = self.policy.ready_at(&tail.state, from, cost);
         ready.map_or(from, Ready::earliest).max(from).since(now)

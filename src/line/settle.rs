@@ -5,7 +5,7 @@ use super::charge::{Change, Charge};
 use super::inner::Inner;
 use super::waiting::Waiting;
 use crate::error::Error;
-use crate::policy::{Cost, Policy};
+use crate::policy::{Cost, Policy, PolicyExt, Timed};
 use crate::units::Nanos;
 use crate::unwinding::in_drop;
 
@@ -28,7 +28,7 @@ impl<P: Policy> Line<P> {
     #[inline(always)]
     fn release_at_once(&self, cost: P::Cost) -> bool {
         P::HOOKS.lock_free.is_none()
-            && P::HOOKS.timeless_release
+            && (!P::HELD || P::TIMED != Timed::Always)
             && self.inner.try_lock().is_some_and(|mut inner| inner.release_at_once(cost))
     }
 

@@ -13,8 +13,6 @@ pub(super) struct Tail<S, C: Cost> {
     /// too early by the second.
     pub(super) left: usize,
     pub(super) late: usize,
-    /// The costs for which the [fork](crate::policy::Hooks::fork) is exact.
-    room: C::Sum,
     /// The cost of each of them; `None` if the costs differ, or if there is none.
     cost: Option<C>,
     is_mixed: bool,
@@ -25,15 +23,10 @@ pub(super) struct Tail<S, C: Cost> {
 pub(super) const ROUGHLY: usize = 64;
 
 impl<S, C: Cost> Tail<S, C> {
-    /// The state before any of them is charged. `room`: for which costs it is exact.
-    pub(super) fn new(state: S, from: Nanos, room: C::Sum) -> Self {
+    /// The state before any of them is charged.
+    pub(super) fn new(state: S, from: Nanos) -> Self {
         let ready = Ready::At(from);
-        Self { state, ready, left: 0, late: 0, room, cost: None, is_mixed: false }
-    }
-
-    /// Whether it is exact for one more caller.
-    pub(super) fn has_room(&self, cost: C) -> bool {
-        cost.fits(self.room)
+        Self { state, ready, left: 0, late: 0, cost: None, is_mixed: false }
     }
 
     /// Whether it does not matter in which order one more caller is charged.
@@ -55,7 +48,6 @@ impl<S, C: Cost> Tail<S, C> {
     ) -> bool {
         self.is_mixed |= self.cost.is_some_and(|others| others != cost);
         self.cost = Some(cost);
-        self.room = cost.take_from(self.room);
         if matches!(self.ready, Ready::NotBefore(_)) {
             // There may be more waiters than those that were visited.
             self.is_mixed = true;

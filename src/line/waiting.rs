@@ -7,7 +7,7 @@ use super::outcomes::{Outcome, OutcomeId, Outcomes};
 use super::tail::Tail;
 use crate::error::QueueLimit;
 use crate::part::Part;
-use crate::policy::{Cost, Policy};
+use crate::policy::{Cost, Policy, PolicyExt};
 use crate::units::Nanos;
 use crate::wait_queue::{Arrival, Arrived, Bounds, Tenant, Turn, WaitQueue, WaiterId, WaiterTimes};
 

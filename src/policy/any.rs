@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::lock_out::LockOutState;
-use super::parts::{each, each_mut, last_of, least, limits, part_of, ready_now, renew, slice};
-use super::{Cost, Hooks, Policy, Ready, lowest};
+use super::parts::part_of;
+use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent, Timed};
+use super::{Policy, Ready};
 use crate::error::ExceedsCapacity;
-use crate::part::Part;
-use crate::units::{Nanos, Rate};
+use crate::units::Nanos;
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
     SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
@@ -197,25 +197,6 @@ macro_rules! kinds {
                 }
                 true
             }
-
-            fn rate_of_kind(&self) -> Option<Rate> {
-                match self {
-                    $(Self::$kind(policy) => (Hooks::of(policy).rate)(policy),)+
-                    Self::LockOut(policy) => (LockOut::HOOKS.rate)(policy),
-                }
-            }
-
-            fn fork_kind(&self, state: &AnyState, most: u64) -> KindState {
-                match (self, &state.kind) {
-                    $((Self::$kind(policy), KindState::$kind(state)) => {
-                        KindState::$kind((Hooks::of(policy).fork)(policy, state, most))
-                    })+
-                    (Self::LockOut(policy), KindState::LockOut(state)) => {
-                        KindState::LockOut(Box::new((LockOut::HOOKS.fork)(policy, state, most)))
-                    }
-                    _ => foreign(),
-                }
-            }
         }
     };
 }
@@ -281,35 +262,10 @@ impl Policy for AnyPolicy {
     type Receipt = AnyReceipt;
 
     const HELD: bool = true;
-
-    const HOOKS: Hooks<Self> = Hooks {
-        timeless_release: true,
-        ready_now: |any, state, now, n| ask!(any, &state.kind, policy, state => (Hooks::of(policy).ready_now)(policy, state, now, n)),
-        ready_behind: |any, state, now, ahead, n| {
-            ask!(any, &state.kind, policy, state => {
-                (Hooks::of(policy).ready_behind)(policy, state, now, ahead, n)
-            })
-        },
-        fork: |any, state, most| AnyState { kind: any.fork_kind(state, most), ..*state },
-        // The receipts of before are of another epoch, and give nothing back.
-        renew: |any, state, now| {
-            let (held, epoch) = (state.held, state.epoch() + 1);
-            *state = AnyState { epoch, ..any.begin(now, held, u32::MAX) };
-        },
-        kind: |any| Some(any.kind()),
-        rate: Self::rate_of_kind,
-        limits: |any, state, asked, visit| {
-            ask!(any, &state.kind, policy, state => (Hooks::of(policy).limits)(policy, state, asked, visit));
-        },
-        ..Hooks::none()
-    };
+    const TIMED: Timed = Timed::NotReleases;
 
     fn start(&self, now: Nanos) -> AnyState {
         AnyState::new(state!(self, policy => policy.start(now)))
-    }
-
-    fn idle(&self, now: Nanos) -> AnyState {
-        AnyState::new(state!(self, policy => policy.idle(now)))
     }
 
     fn idle_at(&self, state: &AnyState) -> Option<Nanos> {
@@ -325,10 +281,6 @@ impl Policy for AnyPolicy {
         self.charge_kind(state, at, n)
     }
 
-    fn check_debt(&self, state: &AnyState, now: Nanos, n: u32) -> Result<(), ExceedsCapacity> {
-        ask!(self, &state.kind, policy, state => policy.check_debt(state, now, n))
-    }
-
     fn refund(
         &self,
         state: &mut AnyState,
@@ -341,15 +293,6 @@ impl Policy for AnyPolicy {
         } else {
             receipt
         }
-    }
-
-    fn release(&self, state: &mut AnyState, now: Nanos, n: u32) {
-        state.held = state.held.saturating_sub(u64::from(n));
-        ask!(self, &mut state.kind, policy, state => policy.release(state, now, n));
-    }
-
-    fn pause(&self, state: &mut AnyState, now: Nanos, until: Nanos) {
-        ask!(self, &mut state.kind, policy, state => policy.pause(state, now, until));
     }
 
     fn migrate(&self, old: &Self, state: &mut AnyState, now: Nanos) {
@@ -382,20 +325,26 @@ impl Policy for AnyPolicy {
         ask!(self, &state.kind, policy, state => policy.available(state, now))
     }
 
-    fn window(&self, permits: u32) -> Option<Duration> {
-        inside!(self, policy => policy.window(permits))
+    fn event(&self, state: &mut AnyState, now: Nanos, event: RuleEvent<u32>) -> Nanos {
+        match event {
+            RuleEvent::Released(n) => state.held = state.held.saturating_sub(u64::from(n)),
+            // The receipts of before are of another epoch, and give nothing back.
+            RuleEvent::Reset => {
+                let (held, epoch) = (state.held, state.epoch() + 1);
+                *state = AnyState { epoch, ..self.begin(now, held, u32::MAX) };
+                return now;
+            }
+            _ => {}
+        }
+        ask!(self, &mut state.kind, policy, state => policy.event(state, now, event))
     }
 
-    fn refused(&self, state: &mut AnyState, now: Nanos, n: u32) -> bool {
-        ask!(self, &mut state.kind, policy, state => policy.refused(state, now, n))
+    fn facts(&self, number: usize) -> Facts {
+        inside!(self, policy => policy.facts(number))
     }
 
-    fn catch_up(&self) -> Duration {
-        inside!(self, policy => policy.catch_up())
-    }
-
-    fn room_at(&self, state: &AnyState, now: Nanos, queued: u64, n: u32) -> Nanos {
-        ask!(self, &state.kind, policy, state => policy.room_at(state, now, queued, n))
+    fn limits(&self, state: &AnyState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
+        ask!(self, &state.kind, policy, state => policy.limits(state, asked, visit));
     }
 }
 
@@ -515,40 +464,46 @@ impl fmt::Debug for AllOf {
     }
 }
 
+impl AllOf {
+    /// The parts, each with its state.
+    fn each<'a>(
+        &'a self,
+        state: &'a mut AllOfState,
+    ) -> impl Iterator<Item = (&'a AnyPolicy, &'a mut AnyState)> {
+        assert_eq!(self.parts.len(), state.parts.len(), "the state belongs to another policy");
+        self.parts.iter().zip(&mut state.parts)
+    }
+}
+
 impl Policy for AllOf {
     type Cost = u32;
     type State = AllOfState;
     type Receipt = AllOfReceipt;
 
     const HELD: bool = true;
-
-    const HOOKS: Hooks<Self> = Hooks {
-        timeless_release: true,
-        ready_now: |all, state, now, n| ready_now(&all.parts, &state.parts, now, n),
-        fork: |all, state, most| {
-            let each = each(&all.parts, &state.parts);
-            let parts = each.map(|(part, state)| (AnyPolicy::HOOKS.fork)(part, state, most));
-            AllOfState { parts: parts.collect(), ..*state }
-        },
-        rate: |all| lowest(all.parts.iter().map(AnyPolicy::HOOKS.rate)),
-        renew: |all, state, now| renew(&all.parts, &mut state.parts, now),
-        part: |all, index| part_of(&all.parts, index),
-        limits: |all, state, asked, visit| limits(&all.parts, &state.parts, asked, visit),
-        ..Hooks::none()
-    };
-
-    slice!(parts);
+    const TIMED: Timed = Timed::NotReleases;
 
     fn start(&self, now: Nanos) -> AllOfState {
         AllOfState { parts: self.parts.iter().map(|part| part.start(now)).collect(), added: 0 }
     }
 
-    fn idle(&self, now: Nanos) -> AllOfState {
-        AllOfState { parts: self.parts.iter().map(|part| part.idle(now)).collect(), added: 0 }
+    fn idle_at(&self, state: &AllOfState) -> Option<Nanos> {
+        let mut each = self.parts.iter().zip(&state.parts);
+        each.try_fold(Nanos::ZERO, |latest, (part, state)| Some(latest.max(part.idle_at(state)?)))
+    }
+
+    fn ready_at(&self, state: &AllOfState, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
+        let mut each = self.parts.iter().zip(&state.parts).enumerate();
+        each.try_fold(Ready::At(Nanos::ZERO), |ready, (index, (part, state))| {
+            let in_part = |error: ExceedsCapacity| {
+                error.in_part(Some(part_of(index, self.parts.len(), part)))
+            };
+            Ok(ready.and(part.ready_at(state, now, n).map_err(in_part)?))
+        })
     }
 
     fn charge(&self, state: &mut AllOfState, at: Nanos, n: u32) -> AllOfReceipt {
-        let each = each_mut(&self.parts, &mut state.parts);
+        let each = self.each(state);
         AllOfReceipt { parts: each.map(|(part, state)| part.charge(state, at, n)).collect() }
     }
 
@@ -560,7 +515,7 @@ impl Policy for AllOf {
         receipt: AllOfReceipt,
     ) -> AllOfReceipt {
         // Those of parts that have gone since are of no use.
-        let each = each_mut(&self.parts, &mut state.parts).zip(receipt.parts);
+        let each = self.each(state).zip(receipt.parts);
         AllOfReceipt {
             parts: each.map(|((part, state), of)| part.refund(state, now, n, of)).collect(),
         }
@@ -580,5 +535,26 @@ impl Policy for AllOf {
             }
         }
         state.added += u64::from(self.parts.len() > before);
+    }
+
+    fn available(&self, state: &AllOfState, now: Nanos) -> u32 {
+        let each = self.parts.iter().zip(&state.parts);
+        each.map(|(part, state)| part.available(state, now)).min().unwrap_or_default()
+    }
+
+    fn event(&self, state: &mut AllOfState, now: Nanos, event: RuleEvent<u32>) -> Nanos {
+        self.each(state).fold(now, |at, (part, state)| at.max(part.event(state, now, event)))
+    }
+
+    fn facts(&self, number: usize) -> Facts {
+        let each = self.parts.iter().map(|part| part.facts(number));
+        each.reduce(Facts::and).map_or(Facts::default(), |facts| Facts { kind: None, ..facts })
+    }
+
+    fn limits(&self, state: &AllOfState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
+        for (index, (part, state)) in self.parts.iter().zip(&state.parts).enumerate() {
+            let asked = asked.of(asked.cost, part_of(index, self.parts.len(), part));
+            part.limits(state, asked, visit);
+        }
     }
 }

@@ -27,15 +27,17 @@ pub trait Cost:
     /// `sum` minus this cost, which must be part of it.
     fn take_from(self, sum: Self::Sum) -> Self::Sum;
 
-    /// Whether this cost can be [taken from](Self::take_from) `sum`.
-    #[doc(hidden)]
-    fn fits(self, sum: Self::Sum) -> bool;
-
     /// Whether the cost is zero. Such a request is granted at once and takes no permit.
-    fn is_zero(self) -> bool;
+    #[inline]
+    fn is_zero(self) -> bool {
+        self == Self::default()
+    }
 
     /// The number of permits that this cost counts for in a queue bounded by permits.
-    fn permits(self) -> u64;
+    #[inline]
+    fn permits(self) -> u64 {
+        self.numbers().map(u64::from).fold(0, u64::saturating_add)
+    }
 
     /// This cost minus `other`; zero if `other` is larger.
     #[inline]
@@ -86,18 +88,6 @@ impl Cost for u32 {
 
     fn take_from(self, sum: u64) -> u64 {
         sum.saturating_sub(u64::from(self))
-    }
-
-    fn fits(self, sum: u64) -> bool {
-        u64::from(self) <= sum
-    }
-
-    fn is_zero(self) -> bool {
-        self == 0
-    }
-
-    fn permits(self) -> u64 {
-        u64::from(self)
     }
 
     const NUMBERS: usize = 1;

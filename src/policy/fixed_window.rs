@@ -6,10 +6,11 @@
 //! Let `s` be the start of the current window and `c` the permits granted in it. `n` permits are ready at
 //! once if `c + n <= limit`, else at `s + window`. Units: nanoseconds, exact.
 
-use super::{Hooks, Policy, Ready, check_span, shows};
+use super::rule::Facts;
+use super::{Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::part::Kind;
-use crate::units::{Nanos, Rate, saturating_nanos};
+use crate::units::{Nanos, saturating_nanos};
 use std::time::Duration;
 
 /// At most `limit` permits in each window; windows do not overlap.
@@ -102,12 +103,6 @@ impl FixedWindow {
         signed(now.get()) - signed(into)
     }
 
-    /// Not inlined, because most calls find room in the current window.
-    #[inline(never)]
-    fn is_ready_in_the_next_window(&self, state: &FixedWindowState, now: Nanos, n: u32) -> bool {
-        n <= self.limit && self.end(state) <= now
-    }
-
     /// It may lie after the clock's end, at which a window lasts.
     fn end(&self, state: &FixedWindowState) -> Nanos {
         Nanos::new(self.window.saturating_add_signed(state.start))
@@ -136,17 +131,6 @@ impl Policy for FixedWindow {
     type Cost = u32;
     type State = FixedWindowState;
     type Receipt = FixedWindowReceipt;
-
-    const HOOKS: Hooks<Self> = Hooks {
-        kind: |_| Some(Kind::FixedWindow),
-        rate: |policy| Rate::try_new(policy.limit.into(), Duration::from_nanos(policy.window)).ok(),
-        small: true,
-        ready_now: |policy, state, now, n| {
-            state.granted + u64::from(n) <= u64::from(policy.limit)
-                || policy.is_ready_in_the_next_window(state, now, n)
-        },
-        ..Hooks::none()
-    };
 
     fn start(&self, _: Nanos) -> FixedWindowState {
         FixedWindowState { start: i64::MIN, granted: 0 }
@@ -203,7 +187,8 @@ impl Policy for FixedWindow {
         self.limit.saturating_sub(u32::try_from(granted).unwrap_or(u32::MAX))
     }
 
-    fn window(&self, permits: u32) -> Option<Duration> {
-        super::time_of(permits, self.limit.into(), self.window.into())
+    fn facts(&self, _: usize) -> Facts {
+        let facts = Facts::window(self.limit, Duration::from_nanos(self.window));
+        Facts { kind: Some(Kind::FixedWindow), ..facts }
     }
 }

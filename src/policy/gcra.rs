@@ -11,13 +11,7 @@
 //! nanoseconds and fractions of permits, see [`schedule`](super::schedule), which keeps `TAT - tolerance`. Grants
 //! are rounded up to whole nanoseconds.
 
-use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
-use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
-use crate::error::ExceedsCapacity;
-use crate::part::Kind;
-use crate::policy::lock_free::LockFree;
-use crate::units::{Nanos, Rate};
-use std::time::Duration;
+use super::rated::prelude::*;
 
 /// `count` permits per `period`, of which `max_burst + 1` can be granted at once.
 ///
@@ -67,8 +61,12 @@ impl Gcra {
     #[must_use]
     #[track_caller]
     pub fn new(max_burst: u32, count: u32, period: Duration) -> Self {
-        let rate = Rate::new(u64::from(count), period);
-        Self { rate, max_burst, catch_up: TWO_TICKS, schedule: Self::schedule(rate, max_burst) }
+        Self::of(Rate::new(u64::from(count), period), max_burst)
+    }
+
+    pub(crate) fn of(rate: Rate, max_burst: u32) -> Self {
+        let schedule = Schedule::bucket(rate, max_burst.saturating_add(1));
+        Self { rate, max_burst, catch_up: TWO_TICKS, schedule }
     }
 
     /// The maximum wake-up lateness that is credited back, 2 ms by default. It matters only if the burst is
@@ -78,39 +76,14 @@ impl Gcra {
         Self { catch_up, ..self }
     }
 
-    fn schedule(rate: Rate, max_burst: u32) -> Schedule {
-        Schedule::bucket(rate, max_burst.saturating_add(1))
+    /// The same with the schedule of its parameters.
+    pub(super) fn scheduled(self) -> Self {
+        Self { schedule: Schedule::bucket(self.rate, self.max_burst.saturating_add(1)), ..self }
     }
 }
 
-impl Policy for Gcra {
-    scheduled!(
-        kind: |_| Some(Kind::Gcra),
-        rate: |policy| Some(policy.rate),
-        small: true,
-        lock_free: Some(LockFree {
-            schedule: |policy| Some(policy.schedule),
-            state: |state| state,
-            receipt: |receipt| receipt,
-        }),
-    );
-
-    fn start(&self, now: Nanos) -> RateState {
-        self.schedule.full(now)
-    }
-
-    /// The number of permits that are ready at once does not change.
-    fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
-        self.schedule.migrate_number(&old.schedule, state, now);
-    }
-}
-
-impl Rated for Gcra {
-    fn rate(&self) -> Rate {
-        self.rate
-    }
-
-    fn with_rate(self, rate: Rate) -> Self {
-        Self { rate, schedule: Self::schedule(rate, self.max_burst), ..self }
-    }
+scheduled! {
+    Gcra,
+    start: |gcra, now| gcra.schedule.full(now),
+    migrate: |gcra, old, state, now| gcra.schedule.migrate_number(&old.schedule, state, now)
 }

@@ -45,7 +45,7 @@ getters! {
         /// The tokens in a full bucket.
         capacity: u32 = |this| this.capacity;
         /// The time from one [refill](Self::refill_every) to the next; zero if tokens come one by one.
-        period: Duration = |this| Duration::from_nanos(this.period);
+        period: Duration = |this| Duration::from_nanos(this.schedule.period);
     }
     Gcra: {
         /// The permits that can be granted at once beyond the first.

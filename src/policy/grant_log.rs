@@ -130,22 +130,6 @@ impl Log {
         LogReceipt { entry: self.number }
     }
 
-    /// A copy to which at most `more` permits are added, each when it fits in `limit`: with the entries that have
-    /// to expire for that, and the last one, which the first grant may join. The others count as permits that
-    /// stay.
-    pub(crate) fn fork(&self, more: u64, limit: u32) -> Self {
-        let mut left = self.granted().saturating_add(more).saturating_sub(u64::from(limit));
-        let needed = |older: &Older| {
-            let oldest = older.entries.iter().take_while(|entry| {
-                let is_needed = left > 0;
-                left = left.saturating_sub(u64::from(entry.permits));
-                is_needed
-            });
-            Box::new(Older { entries: oldest.copied().collect(), granted: older.granted })
-        };
-        Self { older: self.older.as_deref().map(needed), ..*self }
-    }
-
     /// Takes `permits` out of an entry, if it has not been removed.
     pub(crate) fn take(&mut self, receipt: LogReceipt, permits: u32) {
         let Some(later) = self.number.checked_sub(receipt.entry) else { return };
@@ -195,17 +179,6 @@ macro_rules! logged {
         type State = Log;
         type Receipt = LogReceipt;
 
-        const HOOKS: Hooks<Self> = Hooks {
-            kind: |_| Some(Kind::$kind),
-            rate: |policy| {
-                let window = std::time::Duration::from_nanos(policy.span.window);
-                crate::Rate::try_new(policy.limit.into(), window).ok()
-            },
-            small: true,
-            fork: |policy, log, most| log.fork(most, policy.limit),
-            ..Hooks::none()
-        };
-
         fn start(&self, _: Nanos) -> Log {
             Log::default()
         }
@@ -243,8 +216,9 @@ macro_rules! logged {
             self.limit.saturating_sub(u32::try_from(granted).unwrap_or(u32::MAX))
         }
 
-        fn window(&self, permits: u32) -> Option<Duration> {
-            crate::policy::time_of(permits, self.limit.into(), self.span.window.into())
+        fn facts(&self, _: usize) -> Facts {
+            let facts = Facts::window(self.limit, Duration::from_nanos(self.span.window));
+            Facts { kind: Some(Kind::$kind), ..facts }
         }
     };
 }
@@ -252,50 +226,7 @@ pub(super) use logged;
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    /// When `n` permits are ready, as the policies answer it.
-    fn ready(log: &Log, span: Span, limit: u32, from: Nanos, n: u32) -> Option<Nanos> {
-        let others = u64::from(limit.checked_sub(n)?);
-        Some(log.no_more_than_at(others, span).max(from))
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(5_000))]
-
-        #[test]
-        fn a_fork_grants_what_fits_in_it_as_a_copy_does(
-            limit in 0u32..60, window in 1u64..80, part in 1u64..8,
-            grants in prop::collection::vec((0u64..6, 1u32..6, 0u8..10), 0..80),
-            wait in 0u64..40, costs in prop::collection::vec(1u32..20, 1..20), room in 0u64..30,
-        ) {
-            let span = Span { part, window: window.next_multiple_of(part) };
-            let (mut log, mut now) = (Log::default(), 100);
-            for (later, permits, kind) in grants {
-                // Some come back, and sometimes the clock does.
-                now += later;
-                let at = if kind == 0 { now - 50 } else { now };
-                let receipt = log.add(Nanos::new(at), permits, span);
-                if kind < 3 {
-                    log.take(receipt, permits.min(2));
-                }
-            }
-            let most = costs.iter().copied().map(u64::from).sum::<u64>();
-            let mut fork = log.fork(most + room, limit);
-            let mut from = Nanos::new(now + wait);
-            for n in costs {
-                let at = ready(&log, span, limit, from, n);
-                prop_assert_eq!(ready(&fork, span, limit, from, n), at);
-                if let Some(at) = at {
-                    log.add(at, n, span);
-                    fork.add(at, n, span);
-                    from = at;
-                }
-            }
-        }
-    }
 
     #[test]
     fn a_log_with_one_entry_has_nothing_on_the_heap() {
@@ -317,15 +248,6 @@ mod tests {
             assert_eq!(log.granted(), left * u64::from(u32::MAX));
         }
         assert_eq!(log.empty_at(span), Nanos::ZERO);
-    }
-
-    #[test]
-    fn a_fork_has_only_the_entries_that_have_to_expire_and_the_last_one() {
-        let (mut log, span) = (Log::default(), Span { part: 1, window: 1 << 60 });
-        (0..1_000).for_each(|at| _ = log.add(Nanos::new(at), 1, span));
-        assert_eq!(log.fork(10, 1_000).entries().count(), 11);
-        assert_eq!(log.fork(10, 2_000).entries().count(), 1);
-        assert_eq!(log.fork(5_000, 1_000).entries().count(), 1_000);
     }
 
     #[test]

@@ -16,10 +16,10 @@
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
+use super::Rated;
 use super::any::{AllOf, AnyPolicy, inside};
 use super::grant_log::Span;
 use super::parts::{Same, each_tuple};
-use super::{Policy, Rated};
 use crate::units::text::rounded_up;
 use crate::units::{Nanos, Rate, saturating_nanos};
 use crate::{
@@ -156,111 +156,65 @@ impl Rest {
     }
 }
 
-impl Headroom for Rate {
-    fn keep(self, rest: Rest) -> Self {
-        self.part(rest.0, WHOLE)
-    }
-}
-
-/// The rate and nothing else: what these policies store is a time.
-macro_rules! rate_only {
-    ($($policy:ident),+) => {$(
+/// What is kept of each.
+macro_rules! keep {
+    ($($(#[$why:meta])* $policy:ident: |$it:ident, $rest:pat_param| $kept:expr;)+) => {$(
+        $(#[$why])*
         impl Headroom for $policy {
-            fn keep(self, rest: Rest) -> Self {
-                let rate = self.rate().keep(rest);
-                self.with_rate(rate)
+            fn keep(self, $rest: Rest) -> Self {
+                let $it = self;
+                $kept
             }
         }
     )+};
 }
 
-rate_only!(SmoothBursty, SmoothWarmingUp);
-
-impl Headroom for TokenBucket {
-    fn keep(self, rest: Rest) -> Self {
-        let capacity = rest.of_permits(self.capacity);
-        let less = Self::new(self.rate.keep(rest), capacity).initial(self.initial.min(capacity));
-        let mut less = less.with_catch_up(self.catch_up());
-        less.period = self.period;
-        less
-    }
-}
-
-impl Headroom for Gcra {
+keep! {
+    Rate: |rate, rest| rate.part(rest.0, WHOLE);
+    /// What it stores is a time.
+    SmoothBursty: |it, rest| Self { rate: it.rate.keep(rest), ..it }.scheduled();
+    /// What it stores is a time.
+    SmoothWarmingUp: |it, rest| {
+        let rate = it.rate.keep(rest);
+        it.with_rate(rate)
+    };
+    TokenBucket: |it, rest| {
+        let (rate, capacity) = (it.rate.keep(rest), rest.of_permits(it.capacity));
+        Self { rate, capacity, initial: it.initial.min(capacity), ..it }.scheduled()
+    };
     /// The bucket has room for one permit more than the burst.
-    fn keep(self, rest: Rest) -> Self {
-        let size = rest.of_permits(self.max_burst.saturating_add(1));
-        let rate = self.rate.keep(rest);
-        Self { max_burst: size.saturating_sub(1), ..self }.with_rate(rate)
-    }
+    Gcra: |it, rest| {
+        let size = rest.of_permits(it.max_burst.saturating_add(1));
+        Self { rate: it.rate.keep(rest), max_burst: size.saturating_sub(1), ..it }.scheduled()
+    };
+    LeakyBucket: |it, rest| {
+        let capacity = if it.meter { rest.of_permits(it.capacity) } else { it.capacity };
+        Self { rate: it.rate.keep(rest), capacity, ..it }.scheduled()
+    };
+    SlidingWindowLog: |it, rest| {
+        let window = rest.of_time(it.span.window, Nanos::HORIZON);
+        Self { span: Span { window, ..it.span }, ..it }
+    };
+    /// A counter is made of its parts.
+    SlidingWindowCounter: |it, rest| {
+        let buckets = u32::try_from(it.span.window / it.span.part).unwrap_or(u32::MAX);
+        let part = rest.of_time(it.span.part, Nanos::HORIZON / buckets);
+        Self { span: Span { part, window: part.saturating_mul(buckets.into()) }, ..it }
+    };
+    /// A longer window would leave the server's grid.
+    FixedWindow: |it, rest| match it.grid {
+        Some(_) => Self { limit: rest.of_permits(it.limit), ..it },
+        None => Self { window: rest.of_time(it.window, Nanos::HORIZON), ..it },
+    };
+    InFlight: |it, _| it;
+    Unlimited: |it, _| it;
+    AnyPolicy: |it, rest| inside!(it, policy => policy.keep(rest).into());
+    AllOf: |it, rest| Self::new(it.parts().iter().map(|part| part.clone().keep(rest)));
 }
-
-impl Headroom for LeakyBucket {
-    fn keep(self, rest: Rest) -> Self {
-        let rate = self.rate.keep(rest);
-        let less = if self.meter {
-            Self::meter(rate, rest.of_permits(self.capacity))
-        } else {
-            Self::new(rate, self.capacity)
-        };
-        less.with_catch_up(self.catch_up())
-    }
-}
-
-impl Headroom for SlidingWindowLog {
-    fn keep(self, rest: Rest) -> Self {
-        let window = rest.of_time(self.span.window, Nanos::HORIZON);
-        Self { span: Span { window, ..self.span }, ..self }
-    }
-}
-
-/// A counter is made of its parts.
-impl Headroom for SlidingWindowCounter {
-    fn keep(self, rest: Rest) -> Self {
-        let buckets = u32::try_from(self.span.window / self.span.part).unwrap_or(u32::MAX);
-        let part = rest.of_time(self.span.part, Nanos::HORIZON / buckets);
-        Self { span: Span { part, window: part.saturating_mul(buckets.into()) }, ..self }
-    }
-}
-
-/// A longer window would leave the server's grid.
-impl Headroom for FixedWindow {
-    fn keep(self, rest: Rest) -> Self {
-        match self.grid {
-            Some(_) => Self { limit: rest.of_permits(self.limit), ..self },
-            None => Self { window: rest.of_time(self.window, Nanos::HORIZON), ..self },
-        }
-    }
-}
-
-/// Nothing changes.
-macro_rules! as_it_is {
-    ($($policy:ident),+) => {$(
-        impl Headroom for $policy {
-            fn keep(self, _: Rest) -> Self {
-                self
-            }
-        }
-    )+};
-}
-
-as_it_is!(InFlight, Unlimited);
 
 impl<P: Headroom> Headroom for LockOut<P> {
     fn keep(self, rest: Rest) -> Self {
         Self { policy: self.policy.keep(rest), ..self }
-    }
-}
-
-impl Headroom for AnyPolicy {
-    fn keep(self, rest: Rest) -> Self {
-        inside!(self, policy => policy.keep(rest).into())
-    }
-}
-
-impl Headroom for AllOf {
-    fn keep(self, rest: Rest) -> Self {
-        Self::new(self.parts().iter().map(|part| part.clone().keep(rest)))
     }
 }
 

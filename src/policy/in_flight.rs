@@ -5,7 +5,8 @@
 //!
 //! Source: E. W. Dijkstra's counting semaphore. Exact.
 
-use super::{Hooks, Policy, Ready};
+use super::rule::{Facts, RuleEvent, Timed};
+use super::{Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::part::Kind;
 use crate::units::Nanos;
@@ -57,15 +58,7 @@ impl Policy for InFlight {
 
     const HELD: bool = true;
 
-    const HOOKS: Hooks<Self> = Hooks {
-        kind: |_| Some(Kind::InFlight),
-        timeless: true,
-        timeless_release: true,
-        small: true,
-        renew: |_, _, _| (),
-        ready_now: |policy, out, _, n| *out + u64::from(n) <= u64::from(policy.max),
-        ..Hooks::none()
-    };
+    const TIMED: Timed = Timed::Never;
 
     fn start(&self, _: Nanos) -> u64 {
         0
@@ -91,13 +84,20 @@ impl Policy for InFlight {
     }
 
     #[inline(always)]
-    fn release(&self, out: &mut u64, _: Nanos, n: u32) {
-        *out = out.saturating_sub(u64::from(n));
+    fn event(&self, out: &mut u64, now: Nanos, event: RuleEvent<u32>) -> Nanos {
+        if let RuleEvent::Released(n) = event {
+            *out = out.saturating_sub(u64::from(n));
+        }
+        now
     }
 
     fn migrate(&self, _: &Self, _: &mut u64, _: Nanos) {}
 
     fn available(&self, out: &u64, _: Nanos) -> u32 {
         self.max.saturating_sub(u32::try_from(*out).unwrap_or(u32::MAX))
+    }
+
+    fn facts(&self, _: usize) -> Facts {
+        Facts { kind: Some(Kind::InFlight), ..Facts::default() }
     }
 }

@@ -13,12 +13,7 @@
 //! [`schedule`](super::schedule), which keeps `v`, or for the meter `v - capacity / rate`. Grants are
 //! rounded up to whole nanoseconds.
 
-use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
-use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
-use crate::error::ExceedsCapacity;
-use crate::part::Kind;
-use crate::units::{Nanos, Rate};
-use std::time::Duration;
+use super::rated::prelude::*;
 
 /// A queue with an even outflow or, with [`meter`](Self::meter), a bucket that grants at once until it is
 /// full.
@@ -51,7 +46,7 @@ pub struct LeakyBucket {
     pub(crate) rate: Rate,
     pub(crate) capacity: u32,
     pub(crate) meter: bool,
-    catch_up: Duration,
+    pub(crate) catch_up: Duration,
     pub(crate) schedule: Schedule,
 }
 
@@ -61,7 +56,7 @@ impl LeakyBucket {
     /// A queue that leaks at `rate` and holds `capacity`.
     #[must_use]
     pub fn new(rate: Rate, capacity: u32) -> Self {
-        let schedule = Self::schedule(rate, capacity, false);
+        let schedule = Schedule::queue(rate, capacity);
         Self { rate, capacity, meter: false, catch_up: TWO_TICKS, schedule }
     }
 
@@ -79,8 +74,7 @@ impl LeakyBucket {
     /// ```
     #[must_use]
     pub fn meter(rate: Rate, capacity: u32) -> Self {
-        let schedule = Self::schedule(rate, capacity, true);
-        Self { meter: true, schedule, ..Self::new(rate, capacity) }
+        Self { meter: true, ..Self::new(rate, capacity) }.scheduled()
     }
 
     /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates `rate x catch_up`
@@ -90,48 +84,22 @@ impl LeakyBucket {
         Self { catch_up, ..self }
     }
 
-    fn schedule(rate: Rate, capacity: u32, meter: bool) -> Schedule {
-        let bucket = Schedule::bucket(rate, capacity);
-        if meter { bucket } else { Schedule::new(rate, Duration::ZERO).for_at_most(capacity) }
+    /// The same with the schedule of its parameters.
+    pub(super) fn scheduled(self) -> Self {
+        let new = if self.meter { Schedule::bucket } else { Schedule::queue };
+        Self { schedule: new(self.rate, self.capacity), ..self }
     }
 }
 
-impl Policy for LeakyBucket {
-    scheduled!(kind: |_| Some(Kind::LeakyBucket), rate: |policy| Some(policy.rate),);
-
-    fn start(&self, now: Nanos) -> RateState {
-        self.schedule.full(now)
-    }
-
-    /// Queued water leaks out in the same time as before; a meter keeps its level.
-    fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
-        if self.meter || old.meter {
-            self.schedule.migrate_missing(&old.schedule, state, now);
+scheduled! {
+    LeakyBucket,
+    start: |bucket, now| bucket.schedule.full(now),
+    // Queued water leaks out in the same time as before; a meter keeps its level.
+    migrate: |bucket, old, state, now| {
+        if bucket.meter || old.meter {
+            bucket.schedule.migrate_missing(&old.schedule, state, now);
         } else {
-            self.schedule.migrate(&old.schedule, state, now);
+            bucket.schedule.migrate(&old.schedule, state, now);
         }
-    }
-
-    fn room_at(&self, state: &RateState, now: Nanos, queued: u64, n: u32) -> Nanos {
-        if self.meter {
-            return now;
-        }
-        // Granted permits leak: in a pause only those count that are left at its end. They must fit together with
-        // the queue and this request.
-        let here = self.schedule.position_at(now.max(state.resumed));
-        let water = (state.position - here).max(0);
-        let all = water + self.schedule.units(queued.saturating_add(u64::from(n)));
-        let over = all - self.schedule.units(self.schedule.most());
-        if over > 0 { self.schedule.time_of(here + over) } else { now }
-    }
-}
-
-impl Rated for LeakyBucket {
-    fn rate(&self) -> Rate {
-        self.rate
-    }
-
-    fn with_rate(self, rate: Rate) -> Self {
-        Self { rate, schedule: Self::schedule(rate, self.capacity, self.meter), ..self }
     }
 }

@@ -7,9 +7,10 @@
 //! Let `l` be the end of the lock. A cost is ready when the rule is ready, but not before `l`. A refusal by
 //! the rule at `t >= l` sets `l = t + duration`. Units: nanoseconds, exact.
 
-use super::{Asked, Cost, Hooks, Policy, Ready};
+use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent, Timed};
+use super::{Policy, Ready};
 use crate::error::ExceedsCapacity;
-use crate::part::{Kind, Part};
+use crate::part::Kind;
 use crate::units::Nanos;
 use std::time::Duration;
 
@@ -63,40 +64,10 @@ impl<P: Policy> Policy for LockOut<P> {
     type Receipt = P::Receipt;
 
     const HELD: bool = P::HELD;
-
-    const HOOKS: Hooks<Self> = Hooks {
-        kind: |_| Some(Kind::LockOut),
-        rate: |this| (P::HOOKS.rate)(&this.policy),
-        part: |this, index| (P::HOOKS.part)(&this.policy, index),
-        timeless_release: P::HOOKS.timeless_release,
-        ready_now: |this, lock, now, cost| {
-            lock.locked_until <= now && (P::HOOKS.ready_now)(&this.policy, &lock.state, now, cost)
-        },
-        charge_alone: |this, lock, at, cost| {
-            (P::HOOKS.charge_alone)(&this.policy, &mut lock.state, at, cost)
-        },
-        fork: |this, lock, most| LockOutState {
-            state: (P::HOOKS.fork)(&this.policy, &lock.state, most),
-            ..*lock
-        },
-        forget_receipts: |this, lock| (P::HOOKS.forget_receipts)(&this.policy, &mut lock.state),
-        renew: |this, lock, now| {
-            (P::HOOKS.renew)(&this.policy, &mut lock.state, now);
-            lock.locked_until = Nanos::ZERO;
-        },
-        limits: |this, lock, asked, visit| {
-            let opens = asked.opens.and(Ready::At(lock.locked_until));
-            (P::HOOKS.limits)(&this.policy, &lock.state, Asked { opens, ..asked }, visit);
-        },
-        ..Hooks::none()
-    };
+    const TIMED: Timed = Timed::of_all(&[(P::HELD, P::TIMED)]);
 
     fn start(&self, now: Nanos) -> Self::State {
         LockOutState { state: self.policy.start(now), locked_until: Nanos::ZERO }
-    }
-
-    fn idle(&self, now: Nanos) -> Self::State {
-        LockOutState { state: self.policy.idle(now), locked_until: Nanos::ZERO }
     }
 
     fn idle_at(&self, lock: &Self::State) -> Option<Nanos> {
@@ -113,15 +84,6 @@ impl<P: Policy> Policy for LockOut<P> {
         Ok(ready.and(Ready::At(lock.locked_until)))
     }
 
-    fn check_debt(
-        &self,
-        lock: &Self::State,
-        now: Nanos,
-        cost: P::Cost,
-    ) -> Result<(), ExceedsCapacity> {
-        self.policy.check_debt(&lock.state, now, cost)
-    }
-
     fn charge(&self, lock: &mut Self::State, at: Nanos, cost: P::Cost) -> P::Receipt {
         self.policy.charge(&mut lock.state, at, cost)
     }
@@ -136,14 +98,6 @@ impl<P: Policy> Policy for LockOut<P> {
         self.policy.refund(&mut lock.state, now, part, receipt)
     }
 
-    fn release(&self, lock: &mut Self::State, now: Nanos, cost: P::Cost) {
-        self.policy.release(&mut lock.state, now, cost);
-    }
-
-    fn pause(&self, lock: &mut Self::State, now: Nanos, until: Nanos) {
-        self.policy.pause(&mut lock.state, now, until);
-    }
-
     /// A lock that has begun keeps its end.
     fn migrate(&self, old: &Self, lock: &mut Self::State, now: Nanos) {
         self.policy.migrate(&old.policy, &mut lock.state, now);
@@ -156,34 +110,41 @@ impl<P: Policy> Policy for LockOut<P> {
         self.policy.available(&lock.state, now)
     }
 
-    fn window(&self, permits: P::Cost) -> Option<Duration> {
-        self.policy.window(permits)
-    }
-
-    fn refused(&self, lock: &mut Self::State, now: Nanos, cost: P::Cost) -> bool {
-        let inner = self.policy.refused(&mut lock.state, now, cost);
-        let ready = self.policy.ready_at(&lock.state, now, cost);
-        let locks = lock.locked_until <= now && ready.is_ok_and(|ready| !ready.has_come(now));
-        if locks {
-            lock.locked_until = now.saturating_add(self.duration);
+    fn event(&self, lock: &mut Self::State, now: Nanos, event: RuleEvent<P::Cost>) -> Nanos {
+        let at = self.policy.tell(&mut lock.state, now, event);
+        let is_refused = |cost| {
+            let ready = self.policy.ready_at(&lock.state, now, cost);
+            lock.locked_until <= now && ready.is_ok_and(|ready| !ready.has_come(now))
+        };
+        match event {
+            RuleEvent::Refused(cost) if is_refused(cost) => {
+                lock.locked_until = now.saturating_add(self.duration);
+                lock.locked_until
+            }
+            RuleEvent::Reset => {
+                lock.locked_until = Nanos::ZERO;
+                at
+            }
+            _ => at,
         }
-        inner || locks
     }
 
-    fn limited_by(&self, lock: &Self::State, now: Nanos, cost: P::Cost) -> Option<Part> {
-        if lock.locked_until > now {
-            return None;
-        }
-        self.policy.limited_by(&lock.state, now, cost)
+    fn facts(&self, number: usize) -> Facts {
+        let facts = self.policy.facts(number);
+        Facts { kind: Some(Kind::LockOut), catch_up: Duration::ZERO, ..facts }
     }
 
-    fn room_at(
+    fn limits(
         &self,
         lock: &Self::State,
-        now: Nanos,
-        queued: <P::Cost as Cost>::Sum,
-        cost: P::Cost,
-    ) -> Nanos {
-        self.policy.room_at(&lock.state, now, queued, cost)
+        asked: Asked<P::Cost>,
+        visit: &mut dyn FnMut(Limit<P::Cost>),
+    ) {
+        // While it is locked, no part of the rule holds callers back.
+        if asked.brief && asked.part.is_none() && lock.locked_until > asked.now {
+            return;
+        }
+        let opens = asked.opens.and(Ready::At(lock.locked_until));
+        self.policy.limits(&lock.state, Asked { opens, ..asked }, visit);
     }
 }

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use super::TWO_TICKS;
 use super::any::AnyPolicy;
-use super::{Policy, Rated, TWO_TICKS};
 pub(crate) use crate::part::Kind;
 use crate::units::{Nanos, Rate};
 use crate::{
@@ -199,18 +199,18 @@ rules! {
     SmoothBursty of it:
         Rate rate = it.rate;
         MaxBurst max_burst = it.max_burst, or Duration::ZERO;
-        CatchUp catch_up = it.catch_up(), or TWO_TICKS;
+        CatchUp catch_up = it.catch_up, or TWO_TICKS;
         => SmoothBursty::new(rate).max_burst(max_burst).with_catch_up(catch_up);
     SmoothWarmingUp of it:
         Rate rate = it.rate, WarmUp warm_up = it.warm_up;
         ColdFactor factor = it.cold_factor, or 3.0;
-        CatchUp catch_up = it.catch_up(), or TWO_TICKS;
+        CatchUp catch_up = it.catch_up, or TWO_TICKS;
         => SmoothWarmingUp::new(rate, warm_up).cold_factor(factor).with_catch_up(catch_up);
     TokenBucket of it:
         Rate rate = it.rate, Capacity capacity = it.capacity;
         Initial initial = it.initial, or capacity;
-        RefillEvery period = nanos(it.period), or Duration::ZERO;
-        CatchUp catch_up = it.catch_up(), or TWO_TICKS;
+        RefillEvery period = it.period(), or Duration::ZERO;
+        CatchUp catch_up = it.catch_up, or TWO_TICKS;
         => {
             let bucket = TokenBucket::new(rate, capacity).initial(initial).with_catch_up(catch_up);
             if period.is_zero() { bucket } else { bucket.refill_every(period) }
@@ -218,11 +218,11 @@ rules! {
     Gcra of it:
         Rate rate = it.rate, Burst burst = it.max_burst;
         CatchUp catch_up = it.catch_up, or TWO_TICKS;
-        => Gcra::new(burst, 1, Duration::from_secs(1)).with_rate(rate).with_catch_up(catch_up);
+        => Gcra::of(rate, burst).with_catch_up(catch_up);
     LeakyBucket of it:
         Rate rate = it.rate, Capacity capacity = it.capacity;
         Meter meter = it.meter, or false;
-        CatchUp catch_up = it.catch_up(), or TWO_TICKS;
+        CatchUp catch_up = it.catch_up, or TWO_TICKS;
         => {
             let new = if meter { LeakyBucket::meter } else { LeakyBucket::new };
             new(rate, capacity).with_catch_up(catch_up)

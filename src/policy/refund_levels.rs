@@ -26,12 +26,12 @@ const PLACES: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RefundLevels(Option<Box<Levels>>);
 
-/// What is behind the first free place means nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Levels {
     /// Of charges with a mark before this one nothing can come back.
     void: u64,
-    lows: [Low; PLACES],
+    /// Both marks and levels rise.
+    lows: Vec<Low>,
 }
 
 /// A level that was the lowest for all charges before a mark and after that of the low before.
@@ -41,8 +41,6 @@ struct Low {
     mark: u64,
     level: u64,
 }
-
-const UNUSED: Low = Low { mark: 0, level: u64::MAX };
 
 /// Whether a mark is later than another one. Marks may wrap.
 fn is_after(mark: u64, other: u64) -> bool {
@@ -74,17 +72,8 @@ impl RefundLevels {
     // Not inlined, to keep call sites small.
     #[inline(never)]
     fn keep(&mut self, units: u64, mark: u64, level: u64) {
-        match &mut self.0 {
-            Some(levels) => levels.note(mark, level),
-            None => self.begin(units, mark, level),
-        }
-    }
-
-    #[cold]
-    fn begin(&mut self, units: u64, mark: u64, level: u64) {
-        let mut levels = Levels { void: mark.wrapping_sub(units), lows: [UNUSED; PLACES] };
-        levels.note(mark, level);
-        self.0 = Some(Box::new(levels));
+        let begin = || Levels { void: mark.wrapping_sub(units), lows: Vec::new() }.into();
+        self.0.get_or_insert_with(begin).note(Low { mark, level });
     }
 
     /// The lowest level since the charge of a receipt with this mark. `last` is the mark of the state.
@@ -93,103 +82,69 @@ impl RefundLevels {
         if is_after(void, mark) {
             return 0;
         }
-        self.0.as_ref().map_or(UNUSED.level, |levels| levels.since(mark))
+        let mut lows = self.0.iter().flat_map(|levels| &levels.lows);
+        lows.find(|low| is_after(low.mark, mark)).map_or(u64::MAX, |low| low.level)
     }
 
     /// Permits of a charge came back: the levels since then would have been lower by as much. `back` is at most
     /// the lowest of them.
     pub(crate) fn lower(&mut self, mark: u64, back: u64) {
-        if let Some(levels) = &mut self.0 {
-            levels.lower(mark, back);
+        let Some(levels) = &mut self.0 else { return };
+        for mut low in std::mem::take(&mut levels.lows) {
+            if is_after(low.mark, mark) {
+                low.level = low.level.saturating_sub(back);
+            }
+            levels.push(low);
+        }
+        if levels.lows.first().is_some_and(|low| low.level == 0) {
+            levels.void = levels.lows.remove(0).mark;
         }
     }
 
     /// The same levels in other units.
     pub(crate) fn convert(&mut self, convert: impl Fn(u64) -> u64) {
-        for low in self.0.iter_mut().flat_map(|levels| levels.used()) {
-            low.level = convert(low.level).min(UNUSED.level - 1);
+        for low in self.0.iter_mut().flat_map(|levels| &mut levels.lows) {
+            low.level = convert(low.level);
         }
     }
 }
 
 impl Levels {
-    /// A level that was found; it counts for all charges before `mark`, which is later than all marks so far.
-    /// It is below 2^63.
-    #[inline]
-    fn note(&mut self, mark: u64, level: u64) {
-        let low = Low { mark, level };
-        if level == 0 {
-            self.void = mark;
-            self.lows[0] = UNUSED;
-        } else if level <= self.lows[0].level {
-            self.lows[0] = low;
-            self.lows[1].level = UNUSED.level;
-        } else {
-            self.note_higher(low);
+    /// A level that was found; its mark is later than all marks so far, or the last one.
+    fn note(&mut self, low: Low) {
+        if low.level == 0 {
+            self.void = low.mark;
+            return self.lows.clear();
+        }
+        self.drop_from(low.level);
+        // Without a charge between them the lower level counts.
+        if self.lows.last().is_none_or(|last| last.mark != low.mark) {
+            self.lows.push(low);
+        }
+        if self.lows.len() > PLACES {
+            let [nearest, next] = [0, 1].map(|next| self.nearest() + next);
+            self.lows[nearest].mark = self.lows[next].mark;
+            self.lows.remove(next);
         }
     }
 
-    #[inline(never)]
-    fn note_higher(&mut self, low: Low) {
-        let lows = &mut self.lows;
-        // No place in use is above the greatest level, and those behind the first that is free are free.
-        let mut used = lows.iter().take_while(|other| other.level < low.level).count();
-        if lows[used - 1].mark == low.mark {
-            // No charge came between them.
-            return;
-        }
-        if used == PLACES {
-            used -= 1;
-            let next = |at: usize| lows.get(at + 1).copied().unwrap_or(low);
-            let ratio = |&at: &usize| {
-                (u128::from(next(at).level) << 32) / u128::from(lows[at].level.max(1))
-            };
-            let nearest = (0..PLACES).min_by_key(ratio);
-            let nearest = nearest.unwrap_or(used);
-            if nearest == used {
-                lows[nearest].mark = low.mark;
-                return;
-            }
-            lows[nearest].mark = lows[nearest + 1].mark;
-            lows.copy_within(nearest + 2.., nearest + 1);
-        }
-        lows[used] = low;
-        if let Some(next) = lows.get_mut(used + 1) {
-            next.level = UNUSED.level;
-        }
+    /// Higher levels before this one do not count any more.
+    fn drop_from(&mut self, level: u64) {
+        let lower = self.lows.partition_point(|low| low.level < level);
+        self.lows.truncate(lower);
     }
 
-    fn used(&mut self) -> impl Iterator<Item = &mut Low> {
-        self.lows.iter_mut().take_while(|low| low.level != UNUSED.level)
+    fn push(&mut self, low: Low) {
+        self.drop_from(low.level);
+        self.lows.push(low);
     }
 
-    fn since(&self, mark: u64) -> u64 {
-        let later =
-            self.lows.iter().find(|low| low.level == UNUSED.level || is_after(low.mark, mark));
-        later.map_or(UNUSED.level, |low| low.level)
-    }
-
-    fn lower(&mut self, mark: u64, back: u64) {
-        let mut kept = [UNUSED; PLACES];
-        let mut used = 0;
-        for &mut low in self.used() {
-            let back = if is_after(low.mark, mark) { back } else { 0 };
-            let low = Low { level: low.level.saturating_sub(back), ..low };
-            while used > 0 && kept[used - 1].level >= low.level {
-                used -= 1;
-            }
-            kept[used] = low;
-            used += 1;
-        }
-        if let Some(next) = kept.get_mut(used) {
-            next.level = UNUSED.level;
-        }
-        if kept[0].level == 0 {
-            self.void = kept[0].mark;
-            kept.copy_within(1.., 0);
-            kept[PLACES - 1] = UNUSED;
-        }
-        self.lows = kept;
+    /// The first of the two neighbours whose ratio is smallest.
+    fn nearest(&self) -> usize {
+        let ratio = |&at: &usize| {
+            (u128::from(self.lows[at + 1].level) << 32) / u128::from(self.lows[at].level.max(1))
+        };
+        (0..PLACES).min_by_key(ratio).unwrap_or_default()
     }
 }
 
@@ -324,6 +279,5 @@ mod tests {
         lows.note(1, 4, 7);
         assert_eq!([2, 3, 4].map(|receipt| lows.since(4, receipt)), [0, 7, u64::MAX]);
         assert_eq!(size_of::<RefundLevels>(), size_of::<usize>());
-        assert_eq!(size_of::<Levels>(), 72);
     }
 }

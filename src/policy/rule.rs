@@ -9,7 +9,7 @@ use super::packed::Packed;
 use super::ready::Ready;
 use crate::error::ExceedsCapacity;
 use crate::part::{Kind, Part};
-use crate::units::{Nanos, Rate};
+use crate::units::{Nanos, Rate, saturating_nanos};
 
 /// A rule by which permits are granted, as arithmetic on a small state.
 ///
@@ -76,15 +76,10 @@ use crate::units::{Nanos, Rate};
 /// | method | without it |
 /// |---|---|
 /// | [`refund`](Policy::refund) | refunds, settlements and dropped futures give nothing back |
-/// | [`idle`](Policy::idle), [`idle_at`](Policy::idle_at) | keys are never dropped; the quota has no reset; with places in flight, [`drain`](crate::Limiter::drain) never resolves |
-/// | [`pause`](Policy::pause) | unused time in a pause is stored |
-/// | [`HELD`](Policy::HELD), [`release`](Policy::release) | a dropped grant gives nothing back |
-/// | [`catch_up`](Policy::catch_up) | a late timer costs throughput |
-/// | [`check_debt`](Policy::check_debt) | a settlement is never too large |
-/// | [`refused`](Policy::refused) | refusals change nothing |
-/// | [`room_at`](Policy::room_at) | any number may wait |
-/// | [`window`](Policy::window) | the quota has no window |
-/// | [`limited_by`](Policy::limited_by) | a composed rule does not name its slowest part |
+/// | [`idle_at`](Policy::idle_at) | keys are never dropped; the quota has no reset; with places in flight, [`drain`](crate::Limiter::drain) never resolves |
+/// | [`event`](Policy::event) | a dropped grant gives nothing back; unused time in a pause is stored; refusals change nothing; any number may wait |
+/// | [`facts`](Policy::facts) | the quota has no window; a late timer costs throughput |
+/// | [`limits`](Policy::limits) | a composed rule is shown as one limit, and does not name its slowest part |
 ///
 /// # Without a limiter
 ///
@@ -107,21 +102,15 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// The data about a charge that a refund needs.
     type Receipt: Clone + Debug + Send + Sync + 'static;
 
+    /// Whether a grant is held, like a place in flight. If so, dropping it is an
+    /// [event](crate::state::RuleEvent::Released).
+    const HELD: bool = false;
+
+    /// For which calls the clock must be read.
+    const TIMED: Timed = Timed::Always;
+
     /// The state of a new limiter.
     fn start(&self, now: Nanos) -> Self::State;
-
-    /// The state of a limiter after a long idle time, and of an absent key of a
-    /// [`KeyedRateLimiter`](crate::KeyedRateLimiter). Default: the state of a new limiter.
-    fn idle(&self, now: Nanos) -> Self::State {
-        self.start(now)
-    }
-
-    /// The time from which the state behaves like [`idle`](Self::idle) if nothing happens before; the key can be
-    /// dropped then. `None`, the default: never.
-    fn idle_at(&self, state: &Self::State) -> Option<Nanos> {
-        let _ = state;
-        None
-    }
 
     /// The time at which `cost` may be charged if nothing else happens before.
     ///
@@ -138,21 +127,6 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// Charges `cost` at the time `at`, whether it is ready or not.
     fn charge(&self, state: &mut Self::State, at: Nanos, cost: Self::Cost) -> Self::Receipt;
 
-    /// Checks that `cost` may be charged although it is not ready: for a settlement, whose cost is already spent.
-    ///
-    /// # Errors
-    ///
-    /// [`ExceedsCapacity`] if paying it off would take longer than the [horizon](Nanos::HORIZON).
-    fn check_debt(
-        &self,
-        state: &Self::State,
-        now: Nanos,
-        cost: Self::Cost,
-    ) -> Result<(), ExceedsCapacity> {
-        let _ = (state, now, cost);
-        Ok(())
-    }
-
     /// Gives back `part` of the charge of `receipt`, and returns the receipt of the rest. The refund is
     /// exact while no later charge builds on this one; afterwards it must not let others exceed the
     /// limit. Default: gives nothing back.
@@ -167,20 +141,6 @@ pub trait Policy: Clone + Send + Sync + 'static {
         receipt
     }
 
-    /// Whether a grant is held, like a place in flight. If so, dropping it calls [`release`](Self::release).
-    const HELD: bool = false;
-
-    /// Called when a grant of `cost` is dropped, even after a [`refund`](Self::refund).
-    fn release(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) {
-        let _ = (state, now, cost);
-    }
-
-    /// Pauses the limiter until `until`: settles the time before, so that no credit accrues in the pause. Default:
-    /// nothing, which is right for a rule that stores no unused time.
-    fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos) {
-        let _ = (state, now, until);
-    }
-
     /// Converts a state of the policy `old` into a state of this policy. Idle time up to now counts at the old
     /// rate.
     fn migrate(&self, old: &Self, state: &mut Self::State, now: Nanos);
@@ -188,127 +148,297 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// The permits that can be acquired now without a wait for the next caller.
     fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost;
 
-    /// The time in which the steady rate yields `permits`, or one permit if `permits` is zero. For `limit` permits
-    /// in a window this is the window; a composed rule takes as long as its slowest part. `None`, the default:
-    /// permits do not come with time alone. See [`Quota::window`].
-    fn window(&self, permits: Self::Cost) -> Option<Duration> {
-        let _ = permits;
+    /// The time from which the state behaves like that of a long idle limiter if nothing happens before; the key can
+    /// be dropped then. `None`, the default: never.
+    fn idle_at(&self, state: &Self::State) -> Option<Nanos> {
+        let _ = state;
         None
     }
 
-    /// Called when a request for `cost` is refused. Returns whether the refusal changed the state. For rules
-    /// with a penalty.
-    fn refused(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) -> bool {
-        let _ = (state, now, cost);
-        false
-    }
-
-    /// The part of a composed rule that limits `cost` now.
-    fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<Part> {
-        let _ = (state, now, cost);
-        None
-    }
-
-    /// The maximum wake-up lateness that is credited back: a grant counts from its due time, but at most this
-    /// long before now. Default: zero, which rules that record the times of grants need. With zero, a rule with
-    /// a rate loses throughput.
-    fn catch_up(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// The time from which `cost` fits in the queue behind `queued` permits of others. Default: `now`, so the
-    /// queue is not bounded by the policy.
-    fn room_at(
-        &self,
-        state: &Self::State,
-        now: Nanos,
-        queued: <Self::Cost as Cost>::Sum,
-        cost: Self::Cost,
-    ) -> Nanos {
-        let _ = (state, queued, cost);
+    /// Something happened that is no charge. Returns the time from which callers are let in again: `now`, the
+    /// default, unless the [event](RuleEvent) says otherwise.
+    fn event(&self, state: &mut Self::State, now: Nanos, event: RuleEvent<Self::Cost>) -> Nanos {
+        let _ = (state, event);
         now
     }
 
-    /// What makes the rules of this crate faster; not covered by semantic versioning.
+    /// What does not depend on the state, for the number with this index of the cost: always zero unless the cost is
+    /// a tuple.
+    fn facts(&self, number: usize) -> Facts {
+        let _ = number;
+        Facts::default()
+    }
+
+    /// Visits the limits of which this rule is made, in order. Default: it is one limit.
+    fn limits(
+        &self,
+        state: &Self::State,
+        asked: Asked<Self::Cost>,
+        visit: &mut dyn FnMut(Limit<Self::Cost>),
+    ) {
+        Limit::of(self, state, asked).into_iter().for_each(visit);
+    }
+
+    /// How a rule with one steady rate is kept in one word; not covered by semantic versioning.
     #[doc(hidden)]
-    const HOOKS: Hooks<Self> = Hooks::none();
+    const HOOKS: Hooks<Self> = Hooks { lock_free: None, packed: None };
 }
 
-/// What makes the rules of this crate faster, and reports more of them. No hook changes a decision.
-///
-/// A table and not methods of [`Policy`], so that an author of a rule need not know it. It is a constant, so a call
-/// through it is a direct call, and inlined as one.
-#[derive(Debug)]
-#[non_exhaustive]
-#[allow(clippy::type_complexity)] // the signatures of methods
-pub struct Hooks<P: Policy> {
-    /// The time at which a caller is ready behind `ahead` permits of several callers, each charged as soon as it is
-    /// ready, from `now` on. `None` if the time depends on the individual costs: the queue then visits the waiters one
-    /// by one.
-    pub ready_behind: fn(&P, &P::State, Nanos, u64, P::Cost) -> Option<Nanos>,
-    /// A copy of the state for a projection: it is exact while it is charged with no more than this in all, each cost
-    /// when it is ready.
-    pub fork: fn(&P, &P::State, <P::Cost as Cost>::Sum) -> P::State,
-    /// Whether a cost is ready at `now`. Same result as [`ready_at`](Policy::ready_at), in fewer steps where this
-    /// pays off.
-    pub ready_now: fn(&P, &P::State, Nanos, P::Cost) -> bool,
-    /// As [`charge`](Policy::charge), while no other receipt of this state can be given back: keeps no record for
-    /// refunds of others.
-    pub charge_alone: fn(&P, &mut P::State, Nanos, P::Cost) -> P::Receipt,
-    /// No receipt of this state can be given back any more: drops what is kept for that.
-    pub forget_receipts: fn(&P, &mut P::State),
-    /// The state becomes a new limiter's, except for the places in flight of grants that live.
-    pub renew: fn(&P, &mut P::State, Nanos),
-    /// Whether no result depends on time. If so, the clock is not read while no caller waits.
-    pub(crate) timeless: bool,
-    /// Whether [`release`](Policy::release) ignores the time.
-    pub(crate) timeless_release: bool,
-    /// Whether receipts are small enough for registers.
-    pub(crate) small: bool,
-    /// Visits each limit of this policy that counts the same cost, in order: the limits of the parts of a composed
-    /// rule. Any other rule is one limit, and so is a tuple, whose parts have costs of their own.
-    pub(crate) limits: fn(&P, &P::State, Asked<P::Cost>, &mut dyn FnMut(Limit<P::Cost>)),
-    /// Which rule of this crate it is.
-    pub(crate) kind: fn(&P) -> Option<Kind>,
-    /// Its steady rate.
-    pub(crate) rate: fn(&P) -> Option<Rate>,
-    /// The part of a composed rule with this index.
-    pub(crate) part: fn(&P, usize) -> Option<Part>,
-    /// The functions to decide without a lock; only for policies whose state is one position.
-    pub(crate) lock_free: Option<LockFree<P, P::State, P::Receipt>>,
-    /// The functions to keep the state of a key in one word; only for policies whose state is mostly one position.
-    pub(crate) packed: Option<Packed<P, P::State, P::Cost, P::Receipt>>,
+/// For which calls of a limiter the clock must be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timed {
+    /// For all.
+    Always,
+    /// [`Released`](RuleEvent::Released) ignores the time.
+    NotReleases,
+    /// For none while no caller waits: no answer depends on time.
+    Never,
 }
 
-impl<P: Policy> Hooks<P> {
-    /// What holds for any policy.
-    #[must_use]
-    pub const fn none() -> Self {
-        Self {
-            ready_behind: |_, _, _, _, _| None,
-            fork: |_, state, _| state.clone(),
-            ready_now: |policy, state, now, cost| {
-                policy.ready_at(state, now, cost).is_ok_and(|ready| ready.has_come(now))
-            },
-            charge_alone: P::charge,
-            forget_receipts: |_, _| (),
-            renew: |policy, state, now| *state = policy.start(now),
-            timeless: false,
-            timeless_release: !P::HELD,
-            small: false,
-            limits: |policy, state, asked, visit| visit(Limit::of(policy, state, asked)),
-            kind: |_| None,
-            rate: |_| None,
-            part: |_, _| None,
-            lock_free: None,
-            packed: None,
+impl Timed {
+    /// Of all parts of a rule: each one's, and whether it is held.
+    pub(super) const fn of_all(parts: &[(bool, Self)]) -> Self {
+        match parts {
+            [] => Self::NotReleases,
+            [(true, Self::Always), ..] => Self::Always,
+            [_, rest @ ..] => Self::of_all(rest),
         }
     }
+}
 
-    /// The hooks of a policy whose type has no name here.
-    pub(crate) const fn of(_: &P) -> Self {
-        P::HOOKS
+/// What happens to a limiter besides charges.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum RuleEvent<C: Cost> {
+    /// A grant of this cost was dropped, even after a [`refund`](Policy::refund). Only for [`HELD`](Policy::HELD) grants.
+    Released(C),
+    /// The limiter is paused until this time. No credit may accrue in the pause.
+    Paused(Nanos),
+    /// A request for this cost is refused. A rule with a penalty returns its end.
+    Refused(C),
+    /// A caller is about to join the queue. A rule that bounds the queue returns the time from which there is room.
+    Joins {
+        /// The permits of those that wait.
+        queued: C::Sum,
+        /// Those of the caller.
+        cost: C,
+    },
+    /// No call came for a long time. The state is a [new](Policy::start) one before.
+    Idle,
+    /// The limiter begins anew, but grants are [held](Policy::HELD), and these stay. Other rules just start again.
+    Reset,
+}
+
+impl<C: Cost> RuleEvent<C> {
+    /// The same for a part of a rule. `None` if the part has nothing to do with it.
+    #[inline]
+    pub(super) fn of<D: Cost>(
+        self,
+        cost: impl Fn(C) -> D,
+        sum: impl Fn(C::Sum) -> D::Sum,
+    ) -> Option<RuleEvent<D>> {
+        let part = |all| Some(cost(all)).filter(|cost| !cost.is_zero());
+        Some(match self {
+            Self::Released(all) => RuleEvent::Released(part(all)?),
+            Self::Refused(all) => RuleEvent::Refused(part(all)?),
+            Self::Joins { queued, cost } => {
+                RuleEvent::Joins { queued: sum(queued), cost: part(cost)? }
+            }
+            Self::Paused(until) => RuleEvent::Paused(until),
+            Self::Idle => RuleEvent::Idle,
+            Self::Reset => RuleEvent::Reset,
+        })
     }
+}
+
+/// What a rule is, whatever has happened. The default knows nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts {
+    /// The maximum wake-up lateness that is credited back: a grant counts from its due time, but at most this
+    /// long before now. Zero is right for a rule that records the times of grants. With zero, a rule with a rate loses
+    /// throughput.
+    pub catch_up: Duration,
+    /// So many permits come in so many nanoseconds.
+    pub(crate) steady: Option<(u64, u128)>,
+    /// Whether a charge beyond what is ready is paid for by time, and not forgotten with its window.
+    pub(crate) is_owed: bool,
+    pub(crate) kind: Option<Kind>,
+}
+
+impl Facts {
+    /// Permits come at this rate.
+    #[must_use]
+    pub fn rate(rate: Rate) -> Self {
+        Self { steady: Some(rate.fraction()), is_owed: true, ..Self::default() }
+    }
+
+    /// `limit` permits come in each window.
+    #[must_use]
+    pub fn window(limit: u32, window: Duration) -> Self {
+        let steady = (limit.into(), saturating_nanos(window).into());
+        Self { steady: Some(steady).filter(|_| limit > 0), ..Self::default() }
+    }
+
+    /// The time of `permits`, at least one.
+    fn time_of(&self, permits: u32) -> Option<Duration> {
+        self.steady.map(|(count, nanos)| time_of(permits, count, nanos))
+    }
+
+    /// Of two rules with one cost: the slower one's.
+    pub(super) fn and(self, other: Self) -> Self {
+        #[allow(clippy::cast_precision_loss)] // which of two that are about the same is no matter
+        let of_one = |(count, nanos)| nanos as f64 / count as f64;
+        let is_slower = other.steady.map(of_one) > self.steady.map(of_one);
+        Self {
+            catch_up: self.catch_up.min(other.catch_up),
+            steady: if is_slower { other.steady } else { self.steady },
+            is_owed: self.is_owed || other.is_owed,
+            kind: None,
+        }
+    }
+}
+
+/// The time of `permits`, at least one, where `count` come in each `nanos`; rounded up.
+fn time_of(permits: u32, count: u64, nanos: u128) -> Duration {
+    let time = u128::from(permits.max(1)).saturating_mul(nanos).div_ceil(u128::from(count));
+    let part = u32::try_from(time % 1_000_000_000).unwrap_or_default();
+    Duration::new(u64::try_from(time / 1_000_000_000).unwrap_or(u64::MAX), part)
+}
+
+/// What can be asked of any policy.
+pub trait PolicyExt: Policy {
+    /// The state of a limiter after a long idle time, and of an absent key of a
+    /// [`KeyedRateLimiter`](crate::KeyedRateLimiter).
+    fn idle(&self, now: Nanos) -> Self::State {
+        let mut state = self.start(now);
+        self.event(&mut state, now, RuleEvent::Idle);
+        state
+    }
+
+    /// A grant of `cost` was dropped.
+    #[inline]
+    fn release(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) {
+        self.event(state, now, RuleEvent::Released(cost));
+    }
+
+    /// No credit accrues until `until`.
+    fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos) {
+        self.event(state, now, RuleEvent::Paused(until));
+    }
+
+    /// Returns whether a refusal changed the state.
+    fn refused(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) -> bool {
+        self.event(state, now, RuleEvent::Refused(cost)) > now
+    }
+
+    /// [Resets](RuleEvent::Reset) the state. Passes on any other event.
+    fn tell(&self, state: &mut Self::State, now: Nanos, event: RuleEvent<Self::Cost>) -> Nanos {
+        if !Self::HELD && matches!(event, RuleEvent::Reset) {
+            *state = self.start(now);
+            return now;
+        }
+        self.event(state, now, event)
+    }
+
+    /// Whether `cost` is ready at `now`.
+    #[inline]
+    fn is_ready(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> bool {
+        self.ready_at(state, now, cost).is_ok_and(|ready| ready.has_come(now))
+    }
+
+    /// The time at which a caller is ready behind `ahead` permits of several callers, each charged as soon as it is
+    /// ready, from `now` on. `None` if that depends on each of their costs.
+    fn ready_behind(
+        &self,
+        state: &Self::State,
+        now: Nanos,
+        ahead: u64,
+        cost: Self::Cost,
+    ) -> Option<Nanos> {
+        (Self::HOOKS.lock_free?.ready_behind)(self, state, now, ahead, cost)
+    }
+
+    /// The part of a composed rule that is ready last, of those that are not ready at `now`. A part whose time is
+    /// unpredictable counts as later than all others.
+    fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<Part> {
+        let mut last = None;
+        self.limits(state, Asked::brief(now, cost), &mut |limit| {
+            let ready = limit.ready.filter(|ready| !ready.has_come(now));
+            if let Some((ready, part)) = ready.zip(limit.part) {
+                let rank = (matches!(ready, Ready::NotBefore(_)), ready.earliest());
+                last = last.filter(|&(latest, _)| rank <= latest).or(Some((rank, part)));
+            }
+        });
+        last.map(|(_, part)| part)
+    }
+
+    /// The part of a composed rule with this index.
+    fn part(&self, index: usize) -> Option<Part> {
+        let mut found = None;
+        let asked = Asked::brief(Nanos::ZERO, Self::Cost::ONE);
+        self.limits(&self.idle(Nanos::ZERO), asked, &mut |limit| {
+            found = found.or(limit.part.filter(|part| part.index() == index));
+        });
+        found
+    }
+
+    /// The maximum wake-up lateness that is credited back: of several rules the smallest.
+    fn catch_up(&self) -> Duration {
+        let numbers = (0..Self::Cost::NUMBERS).map(|number| self.facts(number).catch_up);
+        numbers.min().unwrap_or_default()
+    }
+
+    /// The steady rate: of several rules with one cost the lowest, of a tuple the first.
+    fn steady_rate(&self) -> Option<Rate> {
+        let steady = (0..Self::Cost::NUMBERS).find_map(|number| self.facts(number).steady);
+        steady.and_then(|(count, nanos)| Rate::from_fraction(count, nanos).ok())
+    }
+
+    /// The time in which the steady rate yields `permits`, or one permit if `permits` is zero: of several rules the
+    /// longest. See [`Quota::window`].
+    fn window(&self, permits: Self::Cost) -> Option<Duration> {
+        let numbers = permits.numbers().enumerate();
+        numbers.filter_map(|(number, permits)| self.facts(number).time_of(permits)).max()
+    }
+
+    /// Checks that `cost` may be charged although it is not ready: for a settlement, whose cost is already spent.
+    ///
+    /// # Errors
+    ///
+    /// [`ExceedsCapacity`] if paying it off would take longer than the [horizon](Nanos::HORIZON).
+    fn check_debt(
+        &self,
+        state: &Self::State,
+        now: Nanos,
+        cost: Self::Cost,
+    ) -> Result<(), ExceedsCapacity> {
+        // A composed rule is always ready for nothing.
+        let ready = |cost| self.ready_at(state, now, cost).map_or(Nanos::ZERO, Ready::earliest);
+        let paid_off = Some(ready(Self::Cost::default())).filter(|&at| at > Nanos::ZERO);
+        let owed = paid_off.unwrap_or_else(|| ready(Self::Cost::ONE)).since(now);
+        for (number, permits) in cost.numbers().enumerate().filter(|&(_, permits)| permits > 0) {
+            let facts = self.facts(number);
+            let is_too_much = facts.is_owed && facts.time_of(permits) > Some(Nanos::HORIZON);
+            if is_too_much || owed > Nanos::HORIZON {
+                let (count, nanos) = facts.steady.filter(|_| is_too_much).unwrap_or((0, 1));
+                let most = Nanos::HORIZON.as_nanos().saturating_mul(count.into()) / nanos;
+                let most = u64::try_from(most).unwrap_or(u64::MAX);
+                return Err(ExceedsCapacity::new(permits, most).in_part(self.part(number)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<P: Policy> PolicyExt for P {}
+
+/// How the state of a rule with one steady rate is kept in one word. No hook changes a decision.
+#[derive(Debug)]
+pub struct Hooks<P: Policy> {
+    /// To decide without a lock.
+    pub(crate) lock_free: Option<LockFree<P, P::State, P::Receipt, P::Cost>>,
+    /// To keep the state of a key in one word.
+    pub(crate) packed: Option<Packed<P, P::State, P::Cost, P::Receipt>>,
 }
 
 /// The limit and its remaining permits, as in a `RateLimit` header.
@@ -365,24 +495,41 @@ impl<C: Cost> Quota<C> {
 
 /// A question about the limits of a policy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<C> {
-    pub(crate) now: Nanos,
+#[non_exhaustive]
+pub struct Asked<C> {
+    /// The time.
+    pub now: Nanos,
     /// The cost of the request that asks.
-    pub(crate) cost: C,
+    pub cost: C,
     /// When a new caller is granted at the earliest, whatever the limit: behind a pause, a lock or a queue.
-    pub(crate) opens: Ready,
+    pub opens: Ready,
+    /// Whether only [`part`](Limit::part) and [`ready`](Limit::ready) are asked for.
+    pub brief: bool,
+    /// The part of the composed rule that is asked.
+    pub part: Option<Part>,
 }
 
-impl<C> Asked<C> {
+impl<C: Copy> Asked<C> {
     /// Nothing but the limits holds callers back.
     pub(crate) fn now(now: Nanos, cost: C) -> Self {
-        Self { now, cost, opens: Ready::At(Nanos::ZERO) }
+        Self { now, cost, opens: Ready::At(Nanos::ZERO), brief: false, part: None }
+    }
+
+    fn brief(now: Nanos, cost: C) -> Self {
+        Self { brief: true, ..Self::now(now, cost) }
+    }
+
+    /// The question for a part of a rule. The part of the outermost rule counts.
+    #[must_use]
+    pub fn of<D>(self, cost: D, part: Part) -> Asked<D> {
+        let Self { now, opens, brief, .. } = self;
+        Asked { now, cost, opens, brief, part: self.part.or(Some(part)) }
     }
 }
 
 /// One limit of a policy as it is now.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limit<C> {
     /// The permits of an unused limiter.
     pub limit: C,
@@ -395,23 +542,47 @@ pub struct Limit<C> {
     pub window: Option<Duration>,
     /// Whether permits come back when their grants are dropped.
     pub is_held: bool,
+    /// The part of the composed rule.
+    pub part: Option<Part>,
+    /// When the cost is ready. `None` if it exceeds the limit.
+    pub ready: Option<Ready>,
 }
 
 impl<C: Cost> Limit<C> {
-    fn of<P: Policy<Cost = C>>(policy: &P, state: &P::State, asked: Asked<C>) -> Self {
-        let Asked { now, cost, opens } = asked;
+    /// `None` if only the part is asked for, and there is none.
+    pub(super) fn of<P: Policy<Cost = C>>(
+        policy: &P,
+        state: &P::State,
+        asked: Asked<C>,
+    ) -> Option<Self> {
+        let Asked { now, cost, opens, brief, part } = asked;
+        if brief {
+            part?;
+            let ready = policy.ready_at(state, now, cost).ok().map(|ready| ready.and(opens));
+            return Some(Self { part, ready, ..Self::default() });
+        }
         let limit = policy.available(&policy.idle(now), now);
-        let is_open = opens.has_come(now);
-        let remaining = if is_open { policy.available(state, now) } else { C::default() };
+        let remaining =
+            if opens.has_come(now) { policy.available(state, now) } else { C::default() };
         let more = remaining.each(C::ONE, u32::saturating_add).each(cost, u32::max);
         let ready = policy.ready_at(state, now, more).ok();
-        Self {
+        Some(Self {
             limit,
             remaining,
             more_after: ready.and_then(|ready| ready.and(opens).wait(now)),
             window: policy.window(limit),
             is_held: P::HELD,
-        }
+            ..Self::default()
+        })
+    }
+
+    /// The same of a part of a rule, whose numbers are those of the whole, or are not asked for.
+    pub(super) fn of_part<D: Cost>(part: Limit<D>) -> Self {
+        let number =
+            |cost: D| C::from_numbers(|at| if at < D::NUMBERS { cost.number(at) } else { 0 });
+        let Limit { limit, remaining, more_after, window, is_held, part, ready } = part;
+        let (limit, remaining) = (number(limit), number(remaining));
+        Self { limit, remaining, more_after, window, is_held, part, ready }
     }
 
     /// How long a request for `cost` waits for all of `limits`, which are those for this cost. `None` if that is
@@ -431,7 +602,7 @@ impl<C: Cost> Limit<C> {
         asked: Asked<C>,
     ) -> Vec<Self> {
         let mut all = Vec::new();
-        (P::HOOKS.limits)(policy, state, asked, &mut |limit| all.push(limit));
+        policy.limits(state, asked, &mut |limit| all.push(limit));
         all
     }
 }

@@ -13,6 +13,7 @@ use super::refund_levels::RefundLevels;
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
 use std::num::NonZeroU64;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 /// Converts times into positions for one rate, and charges costs against a bounded store. This is the whole
@@ -25,13 +26,17 @@ pub(crate) struct Schedule {
     /// decision.
     pub(crate) inverse: u64,
     /// A permit is 2^shift units.
-    pub(crate) shift: u32,
+    pub(crate) shift: u8,
     /// The maximum that may be stored, in units.
     pub(crate) burst: u64,
     /// The maximum number of permits of one request.
     most: u64,
     /// Whether all permits of a request must be stored. If not, a request waits only for those before it.
     pub(crate) strict: bool,
+    /// Whether no more permits may be owed and queued than one request may have.
+    is_queue: bool,
+    /// The nanoseconds from one step to the next; zero if permits come continuously.
+    pub(crate) period: u64,
 }
 
 /// Below this a slot of time is not worth a visit to the mutex.
@@ -52,17 +57,40 @@ pub struct RateReceipt {
 /// The state of a policy with one steady rate: the position up to which its permits are taken. For
 /// [`SmoothBursty`](crate::SmoothBursty) this is the next free ticket, for a
 /// [`TokenBucket`](crate::TokenBucket) the time at which it was empty.
-// Packed, because alignment to 16 bytes would cost each key eight.
-#[repr(Rust, packed(8))]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateState {
+    clock: PermitClock,
+    /// How much of each charge can come back.
+    lows: RefundLevels,
+}
+
+/// The numbers of a [`RateState`].
+// Packed, because alignment to 16 bytes would cost each limiter eight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(8))]
+pub struct PermitClock {
     pub(crate) position: i128,
     /// The distance by which refunds and changes have moved the position since the last receipt. With it a
     /// mark identifies one receipt, although positions can repeat.
     pub(crate) moved: i64,
     /// The end of the last pause.
     pub(crate) resumed: Nanos,
-    /// How much of each charge can come back.
-    lows: RefundLevels,
+    /// The time from which steps are counted.
+    pub(crate) origin: Nanos,
+}
+
+impl Deref for RateState {
+    type Target = PermitClock;
+
+    fn deref(&self) -> &PermitClock {
+        &self.clock
+    }
+}
+
+impl DerefMut for RateState {
+    fn deref_mut(&mut self) -> &mut PermitClock {
+        &mut self.clock
+    }
 }
 
 impl RateReceipt {
@@ -78,38 +106,11 @@ impl RateReceipt {
     }
 }
 
-// Not derived: a derived one needs fields that are `Copy` in a packed struct.
-impl Clone for RateState {
-    fn clone(&self) -> Self {
-        let Self { position, moved, resumed, ref lows } = *self;
-        Self { position, moved, resumed, lows: lows.clone() }
-    }
-}
-
-impl PartialEq for RateState {
-    fn eq(&self, other: &Self) -> bool {
-        let plain = |state: &Self| (state.position, state.moved, state.resumed);
-        plain(self) == plain(other) && self.lows == other.lows
-    }
-}
-
-impl Eq for RateState {}
-
-impl std::fmt::Debug for RateState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { position, moved, resumed, ref lows } = *self;
-        f.debug_struct("RateState")
-            .field("position", &position)
-            .field("moved", &moved)
-            .field("resumed", &resumed)
-            .field("lows", lows)
-            .finish()
-    }
-}
-
 impl RateState {
     pub(crate) fn new(position: i128) -> Self {
-        Self { position, moved: 0, resumed: Nanos::ZERO, lows: RefundLevels::NONE }
+        let (resumed, origin) = (Nanos::ZERO, Nanos::ZERO);
+        let clock = PermitClock { position, moved: 0, resumed, origin };
+        Self { clock, lows: RefundLevels::NONE }
     }
 
     /// Distinguishes the last receipt from all others that could still be given back. The low bits are
@@ -136,84 +137,7 @@ impl RateState {
     fn bound(&mut self, level: i128) {
         self.lows.bound(self.mark(), level);
     }
-
-    /// No receipt can be given back any more.
-    pub(crate) fn forget_receipts(&mut self) {
-        self.lows = RefundLevels::NONE;
-    }
 }
-
-/// The items of [`Policy`](crate::Policy) that all policies with a [`Schedule`] and a [`RateState`] share, with further
-/// hooks.
-macro_rules! scheduled {
-    ($($hooks:tt)*) => {
-        type Cost = u32;
-        type State = RateState;
-        type Receipt = RateReceipt;
-
-        const HOOKS: Hooks<Self> = Hooks {
-            ready_now: |policy, state, now, n| policy.schedule.ready_now(state, now, n),
-            ready_behind: |policy, state, now, ahead, n| {
-                Some(policy.schedule.ready_behind(state, now, ahead, n))
-            },
-            charge_alone: |policy, state, at, n| {
-                policy.schedule.charge_alone(state, at, u64::from(n)).1
-            },
-            forget_receipts: |_, state| state.forget_receipts(),
-            packed: Some(crate::policy::packed::Packed {
-                pack: |policy, state, now| policy.schedule.pack(state, now),
-                unpack: |policy, word| policy.schedule.unpack(word),
-                attempt: |policy, word, now, n| policy.schedule.attempt_packed(word, now, n),
-            }),
-            $($hooks)*
-            ..Hooks::none()
-        };
-
-        fn check_debt(&self, state: &RateState, now: Nanos, n: u32) -> Result<(), ExceedsCapacity> {
-            self.schedule.check_debt(state, now, n)
-        }
-
-        fn ready_at(&self, state: &RateState, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
-            self.schedule.ready_at(state, n)
-        }
-
-        #[inline(always)]
-        fn charge(&self, state: &mut RateState, at: Nanos, n: u32) -> RateReceipt {
-            self.schedule.charge(state, at, u64::from(n))
-        }
-
-        fn refund(
-            &self,
-            state: &mut RateState,
-            now: Nanos,
-            part: u32,
-            receipt: RateReceipt,
-        ) -> RateReceipt {
-            self.schedule.refund(state, now, u64::from(part), receipt)
-        }
-
-        fn pause(&self, state: &mut RateState, _: Nanos, until: Nanos) {
-            self.schedule.pause(state, until);
-        }
-
-        fn available(&self, state: &RateState, now: Nanos) -> u32 {
-            self.schedule.stored(state.position, now)
-        }
-
-        fn window(&self, permits: u32) -> Option<Duration> {
-            crate::policy::time_at(self.rate, permits)
-        }
-
-        fn idle_at(&self, state: &RateState) -> Option<Nanos> {
-            Some(self.schedule.full_at(state))
-        }
-
-        fn catch_up(&self) -> Duration {
-            self.catch_up
-        }
-    };
-}
-pub(super) use scheduled;
 
 impl Schedule {
     /// A store of `max_burst` of unused time, for requests that wait only for those before them.
@@ -230,7 +154,10 @@ impl Schedule {
             Err(_) => (fitting(quotient.div_ceil(2)), permits_zeros - nanos_zeros),
         };
         let inverse = fitting((1 << 126) / u128::from(multiplier));
-        let schedule = Self { multiplier, inverse, shift, burst: 0, most: 0, strict: false };
+        let shift = u8::try_from(shift).unwrap_or(u8::MAX); // at most 47
+        let (strict, is_queue, period) = (false, false, 0);
+        let schedule =
+            Self { multiplier, inverse, shift, burst: 0, most: 0, strict, is_queue, period };
         let burst = Nanos::ZERO.saturating_add(max_burst.min(Nanos::HORIZON));
         let burst = fitting(schedule.position_at(burst).cast_unsigned());
         Self { burst, most: schedule.whole_permits(schedule.horizon()), ..schedule }
@@ -250,9 +177,34 @@ impl Schedule {
         Self { burst: fitting(burst.cast_unsigned()), most, strict: true, ..schedule }
     }
 
-    /// The same schedule for requests of at most `permits` permits.
-    pub(crate) fn for_at_most(self, permits: u32) -> Self {
-        Self { most: self.most.min(u64::from(permits)), ..self }
+    /// Requests that are granted one after another, while no more than `permits` are owed and queued.
+    pub(crate) fn queue(rate: Rate, permits: u32) -> Self {
+        let schedule = Self::new(rate, Duration::ZERO);
+        Self { most: schedule.most.min(u64::from(permits)), is_queue: true, ..schedule }
+    }
+
+    /// The same, with steps.
+    pub(crate) fn with_steps(self, period: u64) -> Self {
+        Self { period, ..self }
+    }
+
+    /// The last step before `now`, or `now` if there are no steps.
+    #[inline]
+    pub(crate) fn last_step(&self, state: &RateState, now: Nanos) -> Nanos {
+        if self.period == 0 { now } else { self.step_before(state, now) }
+    }
+
+    /// Not inlined, because few buckets have steps.
+    #[inline(never)]
+    fn step_before(&self, state: &RateState, now: Nanos) -> Nanos {
+        let past = now.get().saturating_sub(state.origin.get()) % self.period;
+        Nanos::new(now.get() - past.min(now.get()))
+    }
+
+    /// The first step at which the permit clock has reached its position at `time`.
+    pub(crate) fn next_step(&self, state: &RateState, time: Nanos) -> Nanos {
+        let last = self.last_step(state, time);
+        if last == time { time } else { Nanos::new(last.get().saturating_add(self.period)) }
     }
 
     /// The position of an empty store. At a billion a second the clock's first nanosecond is a unit short, so a
@@ -271,11 +223,18 @@ impl Schedule {
         RateState::new(self.empty_at(now) - i128::from(self.burst))
     }
 
+    /// The state of a limiter that has been idle for long. Steps are counted from the clock's origin.
+    pub(crate) fn idle(&self, now: Nanos) -> RateState {
+        let full = self.full(Nanos::ZERO);
+        self.full(self.last_step(&full, now))
+    }
+
     /// In 63 bits: the position at which the store is full. See [`Packed`](super::packed::Packed).
     #[inline]
     pub(crate) fn pack(&self, state: &RateState, now: Nanos) -> Option<u64> {
         let full = u64::try_from(state.position + i128::from(self.burst)).ok()?;
-        (full >> 63 == 0 && state.resumed <= now).then_some(full)
+        let is_plain = self.period == 0 || state.origin == Nanos::ZERO;
+        (full >> 63 == 0 && state.resumed <= now && is_plain).then_some(full)
     }
 
     #[inline]
@@ -294,7 +253,7 @@ impl Schedule {
         n: u32,
     ) -> Attempt<(u64, RateReceipt)> {
         let permits = u64::from(n);
-        if permits > self.most || now.get() >> 61 != 0 {
+        if permits > self.most || now.get() >> 61 != 0 || self.period != 0 {
             return Attempt::Undecided;
         }
         let here = ((u128::from(now.get() << 1) * u128::from(self.multiplier)) >> 64) as u64;
@@ -328,34 +287,24 @@ impl Schedule {
         if self.exceeds_capacity(u64::from(n)) {
             return Err(ExceedsCapacity::new(n, self.most()));
         }
-        Ok(Ready::At(self.time_of(self.due(state.position, u64::from(n)))))
+        let ready = self.time_of(self.due(state.position, u64::from(n)));
+        Ok(Ready::At(self.next_step(state, ready)))
     }
 
-    /// Whether `n` permits are ready at `now`. Same result as [`ready_at`](Self::ready_at), without the
-    /// conversion of a position into a time.
-    #[inline(always)]
-    pub(crate) fn ready_now(&self, state: &RateState, now: Nanos, n: u32) -> bool {
-        !self.exceeds_capacity(u64::from(n))
-            && self.due(state.position, u64::from(n)) <= self.position_at(now)
-    }
-
-    /// Checks that `n` permits may become debt. They may not if the debt already reaches the horizon.
-    pub(crate) fn check_debt(
-        &self,
-        state: &RateState,
-        now: Nanos,
-        n: u32,
-    ) -> Result<(), ExceedsCapacity> {
-        if self.units(u64::from(n)) > self.horizon() {
-            return Err(ExceedsCapacity::new(n, self.whole_permits(self.horizon())));
+    /// The time from which `n` permits fit into a queue behind `queued` others. Permits that are granted but not paid
+    /// for count too, in a pause only those that are left at its end.
+    pub(crate) fn room_at(&self, state: &RateState, now: Nanos, queued: u64, n: u32) -> Nanos {
+        if !self.is_queue {
+            return now;
         }
-        if self.time_of(state.position).since(now) > Nanos::HORIZON {
-            return Err(ExceedsCapacity::new(n, 0));
-        }
-        Ok(())
+        let here = self.position_at(now.max(state.resumed));
+        let owed = (state.position - here).max(0);
+        let all = owed + self.units(queued.saturating_add(u64::from(n)));
+        let over = all - self.units(self.most);
+        if over > 0 { self.time_of(here + over) } else { now }
     }
 
-    /// The time at which `n` permits are ready behind `ahead` others.
+    /// The time at which `n` permits are ready behind `ahead` others, without steps.
     pub(crate) fn ready_behind(&self, state: &RateState, now: Nanos, ahead: u64, n: u32) -> Nanos {
         if ahead == 0 {
             return now.max(self.time_of(self.due(state.position, u64::from(n))));
@@ -471,24 +420,12 @@ impl Schedule {
     /// Charges `permits` at `at`: the whole rule of a store that fills with time and is drawn first.
     #[inline(always)]
     pub(crate) fn charge(&self, state: &mut RateState, at: Nanos, permits: u64) -> RateReceipt {
-        let (level, receipt) = self.charge_alone(state, at, permits);
-        state.lows.note(low_bits(self.units(permits)), receipt.mark, level);
-        receipt
-    }
-
-    /// As [`charge`](Self::charge), while no other receipt can be given back: notes nothing. Also returns the
-    /// level that it found.
-    #[inline(always)]
-    pub(crate) fn charge_alone(
-        &self,
-        state: &mut RateState,
-        at: Nanos,
-        permits: u64,
-    ) -> (i128, RateReceipt) {
         let units = self.units(permits);
-        let level = self.level(state.position, self.position_at(at));
+        let level = self.level(state.position, self.position_at(self.last_step(state, at)));
         state.position = self.overflow(state.position, level) + units;
-        (level, RateReceipt::new(permits, self.span_of(units), state.mark()))
+        let receipt = RateReceipt::new(permits, self.span_of(units), state.mark());
+        state.lows.note(low_bits(units), receipt.mark, level);
+        receipt
     }
 
     /// Gives back `permits` of a receipt, as far as they would be there had they never been charged: no more than
@@ -501,6 +438,7 @@ impl Schedule {
         permits: u64,
         receipt: RateReceipt,
     ) -> RateReceipt {
+        let now = self.last_step(state, now);
         let permits = permits.min(receipt.permits());
         let rest = receipt.permits() - permits;
         let same_price = self.span_of(self.units(receipt.permits())) == receipt.span;
@@ -543,9 +481,11 @@ impl Schedule {
         state.bound(state.position - end);
     }
 
-    /// Converts a state on the clock of `old` into a state on this clock with the same number of stored
-    /// permits, or the same owed time.
+    /// Converts a state on the clock of `old` into a state on this clock with the same number of permits stored at the
+    /// last step, or where the steps change at the earlier one of the last steps; or the same owed time. A step that
+    /// has begun yields permits at the rate in force when it ends.
     pub(crate) fn migrate_number(&self, old: &Self, state: &mut RateState, now: Nanos) {
+        let now = self.last_step(state, now).min(old.last_step(state, now));
         let here = old.position_at(now);
         let stored = here - state.position;
         if stored < 0 {
@@ -717,19 +657,20 @@ mod tests {
             prop_assert_eq!(packed.is_some(), is_narrow);
             let Some(word) = packed else { return Ok(()) };
             prop_assert_eq!(&schedule.unpack(word), &state);
+            let ready = schedule.ready_at(&state, n);
             match schedule.attempt_packed(word, now, n) {
                 Attempt::Granted((word, receipt)) => {
-                    prop_assert!(schedule.ready_now(&state, now, n));
-                    let (_, charged) = schedule.charge_alone(&mut state, now, u64::from(n));
+                    prop_assert!(ready.is_ok_and(|ready| ready.has_come(now)));
+                    let charged = schedule.charge(&mut state, now, u64::from(n));
                     prop_assert_eq!(receipt, charged);
                     prop_assert_eq!(schedule.pack(&state, now), Some(word));
                 }
                 Attempt::NotBefore(due) => {
-                    prop_assert!(!schedule.ready_now(&state, now, n));
-                    prop_assert_eq!(schedule.ready_at(&state, n).ok(), Some(Ready::At(due)));
+                    prop_assert!(now < due);
+                    prop_assert_eq!(ready.ok(), Some(Ready::At(due)));
                 }
                 Attempt::Undecided => {
-                    let (_, _) = schedule.charge_alone(&mut state, now, u64::from(n));
+                    schedule.charge(&mut state, now, u64::from(n));
                     let is_wide = schedule.pack(&state, now).is_none();
                     prop_assert!(schedule.exceeds_capacity(u64::from(n)) || is_wide);
                 }

@@ -9,7 +9,8 @@
 //! nanoseconds; the length of a part is rounded up to whole nanoseconds.
 
 use super::grant_log::{Log, LogReceipt, Span, logged};
-use super::{Hooks, Policy, Ready, check_span, shows};
+use super::rule::Facts;
+use super::{Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
 use crate::part::Kind;
 use crate::units::Nanos;

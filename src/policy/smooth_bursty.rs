@@ -11,13 +11,7 @@
 //! results. Units: nanoseconds and fractions of permits, see [`schedule`](super::schedule). Grants are
 //! rounded up to whole nanoseconds, and the rounding does not accumulate. A refused call changes nothing.
 
-use super::schedule::{RateReceipt, RateState, Schedule, scheduled};
-use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
-use crate::error::ExceedsCapacity;
-use crate::part::Kind;
-use crate::policy::lock_free::LockFree;
-use crate::units::{Nanos, Rate};
-use std::time::Duration;
+use super::rated::prelude::*;
 
 /// A steady rate; up to [`max_burst`](SmoothBursty::max_burst) of unused time is stored.
 ///
@@ -48,8 +42,8 @@ use std::time::Duration;
 pub struct SmoothBursty {
     pub(crate) rate: Rate,
     pub(crate) max_burst: Duration,
-    catch_up: Duration,
-    schedule: Schedule,
+    pub(crate) catch_up: Duration,
+    pub(crate) schedule: Schedule,
 }
 
 shows!(SmoothBursty: |policy| rate = policy.rate, max_burst = policy.max_burst, catch_up = policy.catch_up);
@@ -74,7 +68,7 @@ impl SmoothBursty {
     /// [horizon](Nanos::HORIZON) counts as the horizon.
     #[must_use]
     pub fn max_burst(self, max_burst: Duration) -> Self {
-        Self { max_burst, schedule: Schedule::new(self.rate, max_burst), ..self }
+        Self { max_burst, ..self }.scheduled()
     }
 
     /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates `rate x catch_up`
@@ -83,40 +77,16 @@ impl SmoothBursty {
     pub fn with_catch_up(self, catch_up: Duration) -> Self {
         Self { catch_up, ..self }
     }
-}
 
-impl Policy for SmoothBursty {
-    scheduled!(
-        kind: |_| Some(Kind::SmoothBursty),
-        rate: |policy| Some(policy.rate),
-        small: true,
-        lock_free: Some(LockFree {
-            schedule: |policy| Some(policy.schedule),
-            state: |state| state,
-            receipt: |receipt| receipt,
-        }),
-    );
-
-    fn start(&self, now: Nanos) -> RateState {
-        self.schedule.empty(now)
-    }
-
-    fn idle(&self, now: Nanos) -> RateState {
-        self.schedule.full(now)
-    }
-
-    /// The stored time does not change.
-    fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
-        self.schedule.migrate(&old.schedule, state, now);
+    /// The same with the schedule of its parameters.
+    pub(super) fn scheduled(self) -> Self {
+        Self { schedule: Schedule::new(self.rate, self.max_burst), ..self }
     }
 }
 
-impl Rated for SmoothBursty {
-    fn rate(&self) -> Rate {
-        self.rate
-    }
-
-    fn with_rate(self, rate: Rate) -> Self {
-        Self { rate, schedule: Schedule::new(rate, self.max_burst), ..self }
-    }
+scheduled! {
+    SmoothBursty,
+    start: |bursty, now| bursty.schedule.empty(now),
+    // The stored time does not change.
+    migrate: |bursty, old, state, now| bursty.schedule.migrate(&old.schedule, state, now)
 }

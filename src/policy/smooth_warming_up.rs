@@ -37,7 +37,8 @@
 //! about 2^-60 of the warm-up.
 
 use super::fixed_point::{Divisor, Fine};
-use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
+use super::rule::{Facts, RuleEvent};
+use super::{Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
 use crate::part::Kind;
 use crate::units::{Nanos, Rate, saturating_nanos};
@@ -70,7 +71,7 @@ pub struct SmoothWarmingUp {
     pub(crate) rate: Rate,
     pub(crate) warm_up: Duration,
     pub(crate) cold_factor: f64,
-    catch_up: Duration,
+    pub(crate) catch_up: Duration,
     curve: Curve,
 }
 
@@ -204,12 +205,6 @@ impl SmoothWarmingUp {
         let ramp = before.saturating_sub(self.curve.ramp_below(state.stored));
         state.ticket = state.ticket.plus(self.curve.stable.times(permits)).plus(ramp);
     }
-
-    // A closure in its place costs a refusal an instruction.
-    #[inline(always)]
-    fn ready_now(&self, state: &SmoothWarmingUpState, now: Nanos, cost: u32) -> bool {
-        u64::from(cost) <= self.curve.most && state.ticket <= Fine::new(now.get())
-    }
 }
 
 /// The state of a [`SmoothWarmingUp`] limiter: its next free ticket and its stored idle time.
@@ -260,23 +255,6 @@ impl Policy for SmoothWarmingUp {
     type State = SmoothWarmingUpState;
     type Receipt = SmoothWarmingUpReceipt;
 
-    const HOOKS: Hooks<Self> = Hooks {
-        kind: |_| Some(Kind::SmoothWarmingUp),
-        rate: |policy| Some(policy.rate),
-        small: true,
-        ready_now: Self::ready_now,
-        ready_behind: |policy, state, now, ahead, _| {
-            let mut state = *state;
-            let first = now.max(state.ticket.ceil());
-            if ahead == 0 {
-                return Some(first);
-            }
-            policy.book(&mut state, first, ahead);
-            Some(first.max(state.ticket.ceil()))
-        },
-        ..Hooks::none()
-    };
-
     fn start(&self, now: Nanos) -> SmoothWarmingUpState {
         let stored = self.curve.full;
         SmoothWarmingUpState {
@@ -303,19 +281,6 @@ impl Policy for SmoothWarmingUp {
             return Err(ExceedsCapacity::new(cost, self.curve.most));
         }
         Ok(Ready::At(state.ticket.ceil()))
-    }
-
-    fn check_debt(
-        &self,
-        state: &SmoothWarmingUpState,
-        now: Nanos,
-        cost: u32,
-    ) -> Result<(), ExceedsCapacity> {
-        let ready = self.ready_at(state, now, cost)?;
-        if ready.earliest().since(now) > Nanos::HORIZON {
-            return Err(ExceedsCapacity::new(cost, 0));
-        }
-        Ok(())
     }
 
     #[inline(always)]
@@ -376,10 +341,13 @@ impl Policy for SmoothWarmingUp {
         SmoothWarmingUpReceipt { permits: rest, moved, ..receipt }
     }
 
-    fn pause(&self, state: &mut SmoothWarmingUpState, now: Nanos, until: Nanos) {
-        state.settle(now, self.curve.full);
-        state.ticket = state.ticket.max(Fine::new(until.get()));
-        state.resumed = state.resumed.max(until);
+    fn event(&self, state: &mut SmoothWarmingUpState, now: Nanos, event: RuleEvent<u32>) -> Nanos {
+        if let RuleEvent::Paused(until) = event {
+            state.settle(now, self.curve.full);
+            state.ticket = state.ticket.max(Fine::new(until.get()));
+            state.resumed = state.resumed.max(until);
+        }
+        now
     }
 
     fn migrate(&self, old: &Self, state: &mut SmoothWarmingUpState, now: Nanos) {
@@ -397,12 +365,9 @@ impl Policy for SmoothWarmingUp {
         u32::try_from(state.stored.over(self.curve.refill)).unwrap_or(u32::MAX)
     }
 
-    fn window(&self, permits: u32) -> Option<Duration> {
-        super::time_at(self.rate, permits)
-    }
-
-    fn catch_up(&self) -> Duration {
-        self.catch_up
+    fn facts(&self, _: usize) -> Facts {
+        let facts = Facts::rate(self.rate);
+        Facts { kind: Some(Kind::SmoothWarmingUp), catch_up: self.catch_up, ..facts }
     }
 }
 

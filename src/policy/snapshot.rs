@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Cost, Policy, Quota};
+use super::{Cost, Policy, PolicyExt, Quota};
 use crate::units::{Nanos, Rate, to_millis};
 
 /// What a limiter does now, as its `Debug` shows it.
@@ -22,7 +22,7 @@ pub(crate) struct Snapshot<C> {
 impl<C: Cost> Snapshot<C> {
     /// While no caller waits.
     pub(crate) fn of<P: Policy<Cost = C>>(policy: &P, state: &P::State, now: Nanos) -> Self {
-        let (quota, rate) = (Quota::of(policy, state, now), (P::HOOKS.rate)(policy));
+        let (quota, rate) = (Quota::of(policy, state, now), policy.steady_rate());
         Self { quota, rate, waiting: 0, ages: Vec::new(), paused: Duration::ZERO }
     }
 }

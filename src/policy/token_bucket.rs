@@ -12,14 +12,8 @@
 //! nanoseconds and fractions of permits, see [`schedule`](super::schedule); fractions of a token are
 //! carried, so that no error accumulates. Grants are rounded up to whole nanoseconds.
 
-use super::schedule::{RateReceipt, RateState, Schedule};
-use super::{Hooks, Policy, Rated, Ready, TWO_TICKS, shows};
-use crate::error::ExceedsCapacity;
-use crate::part::Kind;
-use crate::policy::lock_free::LockFree;
-use crate::policy::packed::{Attempt, Packed};
-use crate::units::{Nanos, Rate, saturating_nanos};
-use std::time::Duration;
+use super::rated::prelude::*;
+use crate::units::saturating_nanos;
 
 /// Up to `capacity` tokens, filled at a steady rate; a request waits until the bucket holds all its tokens.
 ///
@@ -47,20 +41,18 @@ pub struct TokenBucket {
     pub(crate) capacity: u32,
     /// The tokens in a new bucket.
     pub(crate) initial: u32,
-    /// The time between two steps; zero if tokens arrive continuously.
-    pub(crate) period: u64,
-    catch_up: Duration,
+    pub(crate) catch_up: Duration,
     pub(crate) schedule: Schedule,
 }
 
-shows!(TokenBucket: |policy| rate = policy.rate, capacity = policy.capacity, initial = policy.initial, refill_every = Duration::from_nanos(policy.period), catch_up = policy.catch_up);
+shows!(TokenBucket: |policy| rate = policy.rate, capacity = policy.capacity, initial = policy.initial, refill_every = policy.period(), catch_up = policy.catch_up);
 
 impl TokenBucket {
     /// A bucket that starts full.
     #[must_use]
     pub fn new(rate: Rate, capacity: u32) -> Self {
         let schedule = Schedule::bucket(rate, capacity);
-        Self { rate, capacity, initial: capacity, period: 0, catch_up: TWO_TICKS, schedule }
+        Self { rate, capacity, initial: capacity, catch_up: TWO_TICKS, schedule }
     }
 
     /// Sets the number of tokens in a new bucket, at most its capacity. A program that is restarted often should
@@ -102,7 +94,7 @@ impl TokenBucket {
     #[track_caller]
     pub fn refill_every(self, period: Duration) -> Self {
         super::check_span(period, "a refill period");
-        Self { period: saturating_nanos(period), ..self }
+        self.with_steps(saturating_nanos(period))
     }
 
     /// The maximum wake-up lateness that is credited back, 2 ms by default. It matters only if the capacity is
@@ -112,166 +104,27 @@ impl TokenBucket {
         Self { catch_up, ..self }
     }
 
-    /// The last step before `now`, or `now` if there are no steps.
-    #[inline]
-    fn last_step(&self, state: &TokenBucketState, now: Nanos) -> Nanos {
-        if self.period == 0 { now } else { self.step_before(state, now) }
+    pub(crate) fn with_steps(self, period: u64) -> Self {
+        Self { schedule: self.schedule.with_steps(period), ..self }
     }
 
-    /// Not inlined, because few buckets have steps.
-    #[inline(never)]
-    fn step_before(&self, state: &TokenBucketState, now: Nanos) -> Nanos {
-        let past = now.get().saturating_sub(state.origin.get()) % self.period;
-        Nanos::new(now.get() - past.min(now.get()))
+    /// The same with the schedule of its parameters.
+    pub(super) fn scheduled(self) -> Self {
+        let schedule = Schedule::bucket(self.rate, self.capacity);
+        Self { schedule: schedule.with_steps(self.schedule.period), ..self }
     }
+}
 
-    /// The first step at which the permit clock has reached its position at `time`.
-    fn next_step(&self, state: &TokenBucketState, time: Nanos) -> Nanos {
-        let last = self.last_step(state, time);
-        if last == time { time } else { Nanos::new(last.get().saturating_add(self.period)) }
-    }
-
-    fn with_tokens(&self, mut state: RateState, tokens: u32) -> RateState {
-        state.position -= self.schedule.units(u64::from(tokens)).min(self.schedule.capacity());
+scheduled! {
+    TokenBucket,
+    start: |bucket, now| {
+        let stored = bucket.schedule.units(u64::from(bucket.initial));
+        let mut state = bucket.schedule.empty(now);
+        state.position -= stored.min(bucket.schedule.capacity());
+        state.origin = now;
         state
-    }
-}
-
-/// The state of a [`TokenBucket`] limiter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenBucketState {
-    state: RateState,
-    /// The time from which steps are counted.
-    origin: Nanos,
-}
-
-impl Policy for TokenBucket {
-    type Cost = u32;
-    type State = TokenBucketState;
-    type Receipt = RateReceipt;
-
-    const HOOKS: Hooks<Self> = Hooks {
-        kind: |_| Some(Kind::TokenBucket),
-        rate: |policy| Some(policy.rate),
-        small: true,
-        ready_now: |policy, state, now, n| {
-            policy.schedule.ready_now(&state.state, policy.last_step(state, now), n)
-        },
-        ready_behind: |policy, state, now, ahead, n| {
-            // With steps: a waiter ahead that cannot be granted before a step loses time if the bucket is full by
-            // then.
-            let has_steps = policy.period != 0;
-            (!has_steps).then(|| policy.schedule.ready_behind(&state.state, now, ahead, n))
-        },
-        charge_alone: |policy, state, at, n| {
-            let at = policy.last_step(state, at);
-            policy.schedule.charge_alone(&mut state.state, at, u64::from(n)).1
-        },
-        forget_receipts: |_, state| state.state.forget_receipts(),
-        lock_free: Some(LockFree {
-            schedule: |policy| (policy.period == 0).then_some(policy.schedule),
-            state: |state| &mut state.state,
-            receipt: |receipt| receipt,
-        }),
-        // Without steps their origin means nothing.
-        packed: Some(Packed {
-            pack: |policy, state, now| {
-                let is_plain = policy.period == 0 || state.origin == Nanos::ZERO;
-                policy.schedule.pack(&state.state, now).filter(|_| is_plain)
-            },
-            unpack: |policy, word| {
-                let state = policy.schedule.unpack(word);
-                TokenBucketState { state, origin: Nanos::ZERO }
-            },
-            attempt: |policy, word, now, n| match policy.period {
-                0 => policy.schedule.attempt_packed(word, now, n),
-                _ => Attempt::Undecided,
-            },
-        }),
-        ..Hooks::none()
-    };
-
-    fn start(&self, now: Nanos) -> TokenBucketState {
-        let state = self.with_tokens(self.schedule.empty(now), self.initial);
-        TokenBucketState { state, origin: now }
-    }
-
-    fn idle(&self, now: Nanos) -> TokenBucketState {
-        let mut state = TokenBucketState { state: RateState::new(0), origin: Nanos::ZERO };
-        state.state = self.schedule.full(self.last_step(&state, now));
-        state
-    }
-
-    fn idle_at(&self, state: &TokenBucketState) -> Option<Nanos> {
-        Some(self.next_step(state, self.schedule.full_at(&state.state)))
-    }
-
-    fn ready_at(
-        &self,
-        state: &TokenBucketState,
-        _: Nanos,
-        n: u32,
-    ) -> Result<Ready, ExceedsCapacity> {
-        let ready = self.schedule.ready_at(&state.state, n)?;
-        Ok(Ready::At(self.next_step(state, ready.earliest())))
-    }
-
-    fn check_debt(
-        &self,
-        state: &TokenBucketState,
-        now: Nanos,
-        n: u32,
-    ) -> Result<(), ExceedsCapacity> {
-        self.schedule.check_debt(&state.state, now, n)
-    }
-
-    #[inline(always)]
-    fn charge(&self, state: &mut TokenBucketState, at: Nanos, n: u32) -> RateReceipt {
-        let at = self.last_step(state, at);
-        self.schedule.charge(&mut state.state, at, u64::from(n))
-    }
-
-    fn refund(
-        &self,
-        state: &mut TokenBucketState,
-        now: Nanos,
-        part: u32,
-        receipt: RateReceipt,
-    ) -> RateReceipt {
-        let now = self.last_step(state, now);
-        self.schedule.refund(&mut state.state, now, u64::from(part), receipt)
-    }
-
-    fn pause(&self, state: &mut TokenBucketState, _: Nanos, until: Nanos) {
-        self.schedule.pause(&mut state.state, until);
-    }
-
-    /// The number of tokens that were stored at the last step does not change, or where the steps change at the
-    /// earlier one of the last steps. A step that has begun yields tokens at the rate in force when it ends.
-    fn migrate(&self, old: &Self, state: &mut TokenBucketState, now: Nanos) {
-        let last = self.last_step(state, now).min(old.last_step(state, now));
-        self.schedule.migrate_number(&old.schedule, &mut state.state, last);
-    }
-
-    fn available(&self, state: &TokenBucketState, now: Nanos) -> u32 {
-        self.schedule.stored(state.state.position, self.last_step(state, now))
-    }
-
-    fn window(&self, permits: u32) -> Option<Duration> {
-        super::time_at(self.rate, permits)
-    }
-
-    fn catch_up(&self) -> Duration {
-        self.catch_up
-    }
-}
-
-impl Rated for TokenBucket {
-    fn rate(&self) -> Rate {
-        self.rate
-    }
-
-    fn with_rate(self, rate: Rate) -> Self {
-        Self { rate, schedule: Schedule::bucket(rate, self.capacity), ..self }
+    },
+    migrate: |bucket, old, state, now| {
+        bucket.schedule.migrate_number(&old.schedule, state, now);
     }
 }

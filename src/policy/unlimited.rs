@@ -1,6 +1,7 @@
 //! No limit.
 
-use super::{Hooks, Policy, Ready};
+use super::rule::Facts;
+use super::{Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::part::Kind;
 use crate::units::Nanos;
@@ -28,13 +29,6 @@ impl Policy for Unlimited {
     type State = ();
     type Receipt = ();
 
-    const HOOKS: Hooks<Self> = Hooks {
-        timeless_release: true,
-        small: true,
-        kind: |_| Some(Kind::Unlimited),
-        ..Hooks::none()
-    };
-
     fn start(&self, _: Nanos) {}
 
     fn idle_at(&self, (): &()) -> Option<Nanos> {
@@ -51,5 +45,9 @@ impl Policy for Unlimited {
 
     fn available(&self, (): &(), _: Nanos) -> u32 {
         u32::MAX
+    }
+
+    fn facts(&self, _: usize) -> Facts {
+        Facts { kind: Some(Kind::Unlimited), ..Facts::default() }
     }
 }

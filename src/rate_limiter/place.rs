@@ -200,7 +200,9 @@ pub(super) fn try_now<P: Policy>(
 ) -> Result<Grant<'_, P>, Error> {
     match line.decide(cost, Some(Duration::ZERO)) {
         Some(charge) => grant(line, cost, charge),
-        None if P::HOOKS.small => grant(line, cost, line.enter_now(cost)),
+        None if size_of::<P::Receipt>() <= 3 * size_of::<u64>() => {
+            grant(line, cost, line.enter_now(cost))
+        }
         None => enter_now_for_grant(line, cost),
     }
 }

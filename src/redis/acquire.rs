@@ -18,7 +18,7 @@ use crate::keyed::grant_or_wait::GrantOrWait;
 use crate::limiter::{Acquire, Ask, Handle, Limiter, Queue, Reservation, sealed::Sealed};
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
-use crate::policy::{Cost, Limit, Quota};
+use crate::policy::{Cost, Limit, PolicyExt, Quota};
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;

@@ -19,7 +19,7 @@ use crate::limiter::Metered;
 use crate::limiter::{Granted, sealed::Sealed};
 use crate::park::block_on;
 use crate::part::Part;
-use crate::policy::Cost;
+use crate::policy::{Cost, PolicyExt};
 use crate::rate_limiter::Grant;
 
 /// Permits that a [`RedisRateLimiter`](super::RedisRateLimiter) has granted.

@@ -7,7 +7,7 @@ use super::limiter::RedisRateLimiter;
 use super::line::change::{KeyChange, KeyReport, Report, confirmed};
 use super::script::{Scripted, wire};
 use crate::error::Error;
-use crate::policy::{Asked, Limit, Policy, Quota};
+use crate::policy::{Asked, Limit, Policy, PolicyExt, Quota};
 use crate::units::Nanos;
 
 /// The state of a key in Redis, from [`RedisRateLimiter::inspect`].

@@ -18,7 +18,7 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::Rated;
+use crate::policy::{PolicyExt, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::Rate;
 use crate::wait_queue::End;
@@ -352,7 +352,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> observe::Observe {
-        let rate = (P::HOOKS.rate)(&self.policy());
+        let rate = self.policy().steady_rate();
         observe::observe(&self.keys, Keys::observer, move |keys| {
             let ((stats, waiting), counters) = (keys.total(), keys.counters());
             let redis = Some([counters.requests, counters.failed, counters.without_redis]);

@@ -278,7 +278,7 @@ mod tests {
             remaining: u32::MAX,
             more_after: Some(Duration::MAX),
             window: Some(Duration::new(0, 1)),
-            is_held: false,
+            ..Limit::default()
         };
         let remaining = u32::MAX;
         assert_eq!(

@@ -247,7 +247,7 @@ impl Rate {
         Self::from_fraction(permits, per << scale)
     }
 
-    fn from_fraction(permits: u64, nanos: u128) -> Result<Self, InvalidRate> {
+    pub(crate) fn from_fraction(permits: u64, nanos: u128) -> Result<Self, InvalidRate> {
         if permits == 0 || nanos == 0 {
             let per_second = if permits == 0 { 0.0 } else { f64::INFINITY };
             return Err(InvalidRate::OutOfRange { per_second });

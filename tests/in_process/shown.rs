@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::stream;
 
+use tollgate::state::PolicyExt;
 use tollgate::{
     AnyRateLimiter, FastHash, Gcra, InFlight, KeyedRateLimiter, LeakyBucket, Limiter, ManualClock,
     Part, Policy, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp, Throttle, TokenBucket,

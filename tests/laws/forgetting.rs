@@ -2,6 +2,7 @@
 //! forgotten.
 
 use proptest::prelude::*;
+use tollgate::state::PolicyExt;
 use tollgate::{Nanos, Policy};
 
 use crate::oracle::{CASES, Conforms, prove, setups, time};

@@ -1,16 +1,14 @@
-//! Whether a request is ready now: a policy may answer that in fewer steps than it needs to tell
-//! when, and both answers must agree.
+//! When a request is ready: at the time that the policy tells, and not before.
 //!
 //! Each policy runs through random histories of calls, refunds, pauses and changes, and is asked
-//! both ways after each event: at that moment, and just before and after the time at which it is
-//! ready. The state that a queue is projected in is a fork, which may know less than a copy, and is
-//! asked beside one.
+//! after each event: at that moment, and just before and after the time at which it is ready.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
+use tollgate::state::PolicyExt;
 use tollgate::{
     Cost, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Nanos, Policy, Rate, Rated, Ready,
     Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
@@ -102,36 +100,8 @@ impl<P: Policy> Run<P> {
             self.check_at(Nanos::new((ready.get() + 1).min(Nanos::END.get())), cost)?;
             // It is the first moment.
             let before = self.now.max(Nanos::new(ready.get().saturating_sub(1)));
-            prop_assert!((P::HOOKS.ready_now)(
-                &self.policy,
-                &self.state,
-                ready.max(self.now),
-                cost
-            ));
-            prop_assert!(
-                before >= ready || !(P::HOOKS.ready_now)(&self.policy, &self.state, before, cost)
-            );
-        }
-        Ok(())
-    }
-
-    /// A fork is charged with what it is for as a copy is, each as soon as it is ready.
-    fn check_fork(&self, costs: &[P::Cost]) -> Result<(), TestCaseError> {
-        let (Self { policy, state, .. }, mut now) = (self, self.now);
-        let most = costs.iter().fold(Default::default(), |sum, cost| cost.add_to(sum));
-        let (mut fork, mut copy) = ((P::HOOKS.fork)(policy, state, most), state.clone());
-        for &cost in costs {
-            let ready = policy.ready_at(&copy, now, cost);
-            prop_assert_eq!(&policy.ready_at(&fork, now, cost), &ready, "{:?}: {:?}", cost, fork);
-            let part = policy.limited_by(&copy, now, cost);
-            prop_assert_eq!(policy.limited_by(&fork, now, cost), part);
-            if let Ok(ready) = ready
-                && ready.earliest() <= Nanos::END
-            {
-                now = now.max(ready.earliest());
-                policy.charge(&mut fork, now, cost);
-                policy.charge(&mut copy, now, cost);
-            }
+            prop_assert!(self.policy.is_ready(&self.state, ready.max(self.now), cost));
+            prop_assert!(before >= ready || !self.policy.is_ready(&self.state, before, cost));
         }
         Ok(())
     }
@@ -139,7 +109,7 @@ impl<P: Policy> Run<P> {
     fn check_at(&self, time: Nanos, cost: P::Cost) -> Result<(), TestCaseError> {
         let ready = self.policy.ready_at(&self.state, time, cost);
         let by_time = matches!(ready, Ok(Ready::At(at)) if at <= time);
-        let at_once = (P::HOOKS.ready_now)(&self.policy, &self.state, time, cost);
+        let at_once = self.policy.is_ready(&self.state, time, cost);
         prop_assert_eq!(at_once, by_time, "{:?} at {:?}: {:?}", cost, time, ready);
         Ok(())
     }
@@ -163,14 +133,11 @@ fn says_the_same<P: Policy + Debug>(
         // Half of them new, half of them long idle.
         let state = if start.is_multiple_of(2) { policy.start(now) } else { policy.idle(now) };
         let mut run = Run { policy, state, now, grants: Vec::new() };
-        let mut charged = Vec::new();
         for (what, far, numbers) in events {
             let cost = cost(numbers);
             run.pass_time(what / 8, far, cost);
             run.happen(what, far, cost, &policies);
             run.check(cost)?;
-            charged.push(cost);
-            run.check_fork(&charged)?;
         }
         Ok(())
     };

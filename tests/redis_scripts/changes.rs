@@ -4,6 +4,7 @@ use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, forgets_ahead, nanos};
 use super::subject::{Call, KEEP, START, Subject, Wait, claim, numbers, pause, refund, settle};
+use crate::policy::PolicyExt;
 use crate::redis::Scripted;
 use crate::redis::script::wire::{self, KeyPolicy, Rank};
 use crate::{

@@ -4,7 +4,8 @@ use super::random::{Random, times};
 use super::server::Server;
 use super::simulation::{Simulation, nanos};
 use super::subject::{Call, START, Subject, Wait, pause};
-use crate::{FixedWindow, InFlight, Policy, Rate, Same, TokenBucket};
+use crate::policy::PolicyExt;
+use crate::{FixedWindow, InFlight, Rate, Same, TokenBucket};
 use std::time::Duration;
 
 #[test]

@@ -1,8 +1,9 @@
 //! A policy in Rust, run like the scripts: charges are booked ahead, in the order of the calls.
 
 use super::subject::{Answer, Call, Subject, Wait};
+use crate::policy::{PolicyExt, RuleEvent};
 use crate::redis::Scripted;
-use crate::{Cost, Nanos, Policy};
+use crate::{Nanos, Policy};
 use std::fmt::Debug;
 
 pub(super) struct Simulation<P: Policy> {
@@ -83,8 +84,8 @@ impl<P: Scripted> Simulation<P> {
                 expected
             }
         };
-        let room =
-            self.policy.room_at(&self.state, now, <P::Cost as Cost>::Sum::default(), call.cost);
+        let joins = RuleEvent::Joins { queued: Default::default(), cost: call.cost };
+        let room = self.policy.event(&mut self.state, now, joins);
         let room = micros(room.since(now));
         if answer.outcome == 3 {
             assert!(call.fresh && room > 0, "{call:?} {answer:?}: room in {room}");

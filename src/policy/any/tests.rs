@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{AllOf, AnyPolicy};
 use crate::limiter::Reservation;
-use crate::policy::Policy;
+use crate::policy::{Policy, PolicyExt, RuleEvent};
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::units::Nanos;
 use crate::{
@@ -322,7 +322,7 @@ fn the_grant_of_eight_rules_is_no_larger_than_that_of_one() {
 #[test]
 fn a_part_has_the_kind_of_its_rule() {
     fn rule_of<P: Policy>(policy: &P, index: usize) -> Option<&'static str> {
-        (P::HOOKS.part)(policy, index)?.rule()
+        policy.part(index)?.rule()
     }
     let both = (Unlimited, InFlight::new(3));
     assert_eq!(rule_of(&both, 0), Some("unlimited"));
@@ -338,7 +338,7 @@ fn places_in_flight_outlast_a_reset_of_the_rules_around_them() {
         let now = Nanos::new(1);
         let mut state = policy.start(now);
         policy.charge(&mut state, now, 2);
-        (P::HOOKS.renew)(policy, &mut state, now);
+        policy.tell(&mut state, now, RuleEvent::Reset);
         policy.available(&state, now)
     }
     let places = InFlight::new(5);
@@ -354,7 +354,7 @@ fn places_in_flight_outlast_a_reset_of_the_rules_around_them() {
 #[test]
 fn a_rate_shows_through_what_is_around_its_rule() {
     fn rate_of<P: Policy>(policy: &P) -> Option<Rate> {
-        (P::HOOKS.rate)(policy)
+        policy.steady_rate()
     }
     let bucket = |per_second| TokenBucket::new(rate(per_second), 3);
     let (slow, fast) = (bucket(5.0), bucket(7.0));

@@ -8,6 +8,7 @@ use super::change::{Claim, KeyChange};
 use super::flight::RequestKind;
 use crate::error::ExceedsCapacity;
 use crate::part::Part;
+use crate::policy::PolicyExt;
 use crate::redis::context::Context;
 use crate::redis::script::Scripted;
 use crate::redis::script::wire::{self, Answer, KeyPolicy, PolicyHeader, Terms};
@@ -61,7 +62,7 @@ impl<P: Scripted> Agreement<P> {
 
     /// The limit of the key's policy that a caller waits for.
     pub(super) fn part(&self, answer: &Answer) -> Option<Part> {
-        (P::HOOKS.part)(self.policy_of_key(), answer.part?)
+        self.policy_of_key().part(answer.part?)
     }
 
     pub(super) fn header(&self) -> &PolicyHeader {

@@ -7,6 +7,7 @@ use super::KeyLine;
 use super::change::{KeyChange, Refund};
 use super::flight::{InFlightRequest, RequestEnd, RequestKind, Step};
 use super::waiter::Turn;
+use crate::policy::PolicyExt;
 use crate::redis::connection::IDLE;
 use crate::redis::context::Slot;
 use crate::redis::health::SendPermission;
@@ -73,8 +74,7 @@ impl<P: Scripted> KeyLine<P> {
         }
         if self.transport.changed_last() || self.outbox.is_empty() {
             let policy = self.agreement.policy();
-            let is_sum =
-                |cost| (P::HOOKS.ready_behind)(policy, &policy.idle(now), now, 0, cost).is_some();
+            let is_sum = |cost| policy.ready_behind(&policy.idle(now), now, 0, cost).is_some();
             let (reach, sent) = (self.pacing.reach(now), self.outbox.sent());
             let (ahead, ids) = self.roster.ask(reach, sent, self.context.scripts.room, is_sum);
             if !ids.is_empty() {

@@ -184,7 +184,7 @@ impl Scripted for Gcra {
     fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
         let bucket = TokenBucket::new(self.rate, 0).read(parameters)?;
         // Otherwise it is another bucket.
-        let is_gcra = bucket.initial == bucket.capacity && bucket.period == 0;
+        let is_gcra = bucket.initial == bucket.capacity && bucket.schedule.period == 0;
         let max_burst = bucket.capacity.checked_sub(1).filter(|_| is_gcra)?;
         Some(Self { max_burst, ..self }.with_rate(bucket.rate))
     }
@@ -319,7 +319,10 @@ where
 
 impl<P: Scripted, const N: usize> sealed::Sealed for [P; N] {}
 
-impl<P: Scripted, const N: usize> Scripted for [P; N] {
+impl<P: Scripted, const N: usize> Scripted for [P; N]
+where
+    Self: Policy,
+{
     fn lua() -> Lua {
         Lua::composed((0..N).map(|_| P::lua()).collect()).with_one_cost()
     }

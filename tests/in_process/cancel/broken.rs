@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use tollgate::state::RuleEvent;
 use tollgate::{
     Event, ExceedsCapacity, ManualClock, Nanos, Policy, Rate, RateLimiter, Ready, TokenBucket,
 };
@@ -59,8 +60,8 @@ impl Policy for Broken {
         self.inner.start(now)
     }
 
-    fn idle(&self, now: Nanos) -> Self::State {
-        self.inner.idle(now)
+    fn event(&self, state: &mut Self::State, now: Nanos, event: RuleEvent<u32>) -> Nanos {
+        self.inner.event(state, now, event)
     }
 
     fn idle_at(&self, state: &Self::State) -> Option<Nanos> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
-use tollgate::state::Hooks;
+use tollgate::state::RuleEvent;
 use tollgate::{ExceedsCapacity, Nanos, Policy, Rate, RateLimiter, Ready, SmoothBursty};
 
 use crate::support::wakers::{Count, OnWake};
@@ -63,14 +63,6 @@ impl Policy for Panics {
         self.inner.ready_at(state, now, cost)
     }
 
-    const HOOKS: Hooks<Self> = {
-        let mut hooks = Hooks::<Self>::none();
-        hooks.ready_behind = |policy, state, now, ahead, cost| {
-            (SmoothBursty::HOOKS.ready_behind)(&policy.inner, state, now, ahead, cost)
-        };
-        hooks
-    };
-
     fn charge(&self, state: &mut Self::State, at: Nanos, cost: u32) -> Self::Receipt {
         self.inner.charge(state, at, cost)
     }
@@ -85,8 +77,8 @@ impl Policy for Panics {
         self.inner.refund(state, now, part, receipt)
     }
 
-    fn pause(&self, state: &mut Self::State, now: Nanos, until: Nanos) {
-        self.inner.pause(state, now, until);
+    fn event(&self, state: &mut Self::State, now: Nanos, event: RuleEvent<u32>) -> Nanos {
+        self.inner.event(state, now, event)
     }
 
     fn migrate(&self, old: &Self, state: &mut Self::State, now: Nanos) {

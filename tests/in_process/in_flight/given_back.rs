@@ -7,6 +7,7 @@ use std::thread;
 
 use futures::future::{Either, pending, select};
 use futures::poll;
+use tollgate::state::RuleEvent;
 use tollgate::{
     ExceedsCapacity, InFlight, LockOut, ManualClock, Nanos, Policy, RateLimiter, Ready, Same,
 };
@@ -285,10 +286,6 @@ impl Policy for Remembers {
         0
     }
 
-    fn idle(&self, _: Nanos) -> u32 {
-        0
-    }
-
     fn idle_at(&self, out: &u32) -> Option<Nanos> {
         (*out == 0).then_some(Nanos::ZERO)
     }
@@ -301,9 +298,12 @@ impl Policy for Remembers {
         *out = 1;
     }
 
-    fn release(&self, out: &mut u32, now: Nanos, _: u32) {
-        *out = 0;
-        self.0.store(now.get(), Ordering::SeqCst);
+    fn event(&self, out: &mut u32, now: Nanos, event: RuleEvent<u32>) -> Nanos {
+        if let RuleEvent::Released(_) = event {
+            *out = 0;
+            self.0.store(now.get(), Ordering::SeqCst);
+        }
+        now
     }
 
     fn migrate(&self, _: &Self, _: &mut u32, _: Nanos) {}

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use tollgate::state::Hooks;
+use tollgate::state::RuleEvent;
 use tollgate::{ExceedsCapacity, Nanos, Policy, Ready};
 
 /// One permit each `interval`, up to `capacity` kept. Starts empty.
@@ -44,15 +44,6 @@ impl Policy for Bucket {
         Ok(Ready::At(self.filled(*empty, u64::from(cost))))
     }
 
-    const HOOKS: Hooks<Self> = {
-        let mut hooks = Hooks::<Self>::none();
-        hooks.ready_behind = |bucket, empty, now, ahead, cost| {
-            let full_since = now.saturating_sub(bucket.span(u64::from(bucket.capacity)));
-            Some(bucket.filled((*empty).max(full_since), ahead + u64::from(cost)).max(now))
-        };
-        hooks
-    };
-
     fn charge(&self, empty: &mut Nanos, at: Nanos, cost: u32) {
         let full_since = at.saturating_sub(self.span(u64::from(self.capacity)));
         *empty = self.filled((*empty).max(full_since), u64::from(cost));
@@ -62,8 +53,11 @@ impl Policy for Bucket {
         *empty = empty.saturating_sub(self.span(u64::from(part)));
     }
 
-    fn pause(&self, empty: &mut Nanos, _: Nanos, until: Nanos) {
-        *empty = (*empty).max(until);
+    fn event(&self, empty: &mut Nanos, now: Nanos, event: RuleEvent<u32>) -> Nanos {
+        if let RuleEvent::Paused(until) = event {
+            *empty = (*empty).max(until);
+        }
+        now
     }
 
     fn migrate(&self, _: &Self, _: &mut Nanos, _: Nanos) {}

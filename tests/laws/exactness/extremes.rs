@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tollgate::state::PolicyExt;
 use tollgate::{Nanos, Policy, Rated, SmoothBursty, SmoothWarmingUp};
 
 use crate::oracle::{Conforms, Fraction, Oracle, TICKS, Time, When, prove, time};
@@ -180,13 +181,7 @@ pub(crate) fn any_arguments_are_never_early<P: Extreme>(bits: u32) {
                         Err(_) => prop_assert!(past_horizon >= -tolerance, "{past_horizon}"),
                     }
                     policy.available(&state, Nanos::new(now));
-                    (P::HOOKS.ready_behind)(
-                        &policy,
-                        &state,
-                        Nanos::new(now),
-                        u64::from(n) << 31,
-                        n,
-                    );
+                    policy.ready_behind(&state, Nanos::new(now), u64::from(n) << 31, n);
                 }
                 Call::Refund { .. } => {}
             }
@@ -218,7 +213,7 @@ pub(crate) fn any_refund_is_taken<P: Extreme>() {
                 }
                 Call::Ask { now, n } => {
                     let _ = policy.ready_at(&state, Nanos::new(now), n);
-                    (P::HOOKS.ready_behind)(&policy, &state, Nanos::new(now), u64::from(n), n);
+                    policy.ready_behind(&state, Nanos::new(now), u64::from(n), n);
                     policy.available(&state, Nanos::new(now));
                 }
                 Call::Refund { now, which, part } if !receipts.is_empty() => {

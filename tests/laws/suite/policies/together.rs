@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use tollgate::state::PolicyExt;
 use tollgate::{ManualClock, Nanos, Policy, Ready, Same};
 
 use crate::driver::Driver;
@@ -269,6 +270,7 @@ conforms!(
 impl<P: Conforms, const N: usize> Conforms for [P; N]
 where
     P::Policy: Policy<Cost = u32>,
+    [P::Policy; N]: Policy<Cost = u32>,
 {
     type Policy = [P::Policy; N];
     type Version = [P::Version; N];
@@ -308,6 +310,7 @@ where
 impl<P: Conforms, const N: usize> Composed for [P; N]
 where
     P::Policy: Policy<Cost = u32>,
+    [P::Policy; N]: Policy<Cost = u32>,
 {
     fn rules(setup: &Setup<Self>) -> Vec<Box<dyn Rule>> {
         let alone = |version| alone::<P>(version, setup.catch_up, |n| n);

@@ -1,0 +1,116 @@
+//! What the policies with one steady rate share.
+
+/// Implements [`Policy`](crate::Policy) and [`Rated`](crate::Rated) for a type with a `rate`, a `catch_up`, a
+/// [`Schedule`] and a function that makes it anew. `$start`: the state of a new limiter; `$migrate`: what does not
+/// change with the parameters.
+macro_rules! scheduled {
+    ($policy:ident, start: |$this:ident, $now:ident| $start:expr, migrate: $migrate:expr) => {
+        impl Policy for $policy {
+            type Cost = u32;
+            type State = RateState;
+            type Receipt = RateReceipt;
+
+            const HOOKS: Hooks<Self> = Hooks {
+                lock_free: Some(LockFree {
+                    schedule: |policy| (policy.schedule.period == 0).then_some(policy.schedule),
+                    state: |state| state,
+                    receipt: |receipt| receipt,
+                    ready_behind: |policy, state, now, ahead, n| {
+                        // With steps, a waiter that cannot be granted before a step loses time if the bucket is
+                        // full by then.
+                        let schedule = &policy.schedule;
+                        (schedule.period == 0).then(|| schedule.ready_behind(state, now, ahead, n))
+                    },
+                }),
+                packed: Some(Packed {
+                    pack: |policy, state, now| policy.schedule.pack(state, now),
+                    unpack: |policy, word| policy.schedule.unpack(word),
+                    attempt: |policy, word, now, n| policy.schedule.attempt_packed(word, now, n),
+                }),
+            };
+
+            fn start(&self, $now: Nanos) -> RateState {
+                let $this = self;
+                $start
+            }
+
+            fn idle_at(&self, state: &RateState) -> Option<Nanos> {
+                Some(self.schedule.next_step(state, self.schedule.full_at(state)))
+            }
+
+            fn ready_at(
+                &self,
+                state: &RateState,
+                _: Nanos,
+                n: u32,
+            ) -> Result<Ready, ExceedsCapacity> {
+                self.schedule.ready_at(state, n)
+            }
+
+            #[inline(always)]
+            fn charge(&self, state: &mut RateState, at: Nanos, n: u32) -> RateReceipt {
+                self.schedule.charge(state, at, u64::from(n))
+            }
+
+            fn refund(
+                &self,
+                state: &mut RateState,
+                now: Nanos,
+                part: u32,
+                receipt: RateReceipt,
+            ) -> RateReceipt {
+                self.schedule.refund(state, now, u64::from(part), receipt)
+            }
+
+            fn migrate(&self, old: &Self, state: &mut RateState, now: Nanos) {
+                let migrate: fn(&Self, &Self, &mut RateState, Nanos) = $migrate;
+                migrate(self, old, state, now);
+            }
+
+            fn available(&self, state: &RateState, now: Nanos) -> u32 {
+                self.schedule.stored(state.position, self.schedule.last_step(state, now))
+            }
+
+            fn event(&self, state: &mut RateState, now: Nanos, event: RuleEvent<u32>) -> Nanos {
+                match event {
+                    RuleEvent::Paused(until) => self.schedule.pause(state, until),
+                    RuleEvent::Idle => *state = self.schedule.idle(now),
+                    RuleEvent::Joins { queued, cost } => {
+                        return self.schedule.room_at(state, now, queued, cost);
+                    }
+                    _ => {}
+                }
+                now
+            }
+
+            fn facts(&self, _: usize) -> Facts {
+                let facts = Facts::rate(self.rate);
+                Facts { kind: Some(Kind::$policy), catch_up: self.catch_up, ..facts }
+            }
+        }
+
+        impl Rated for $policy {
+            fn rate(&self) -> Rate {
+                self.rate
+            }
+
+            fn with_rate(self, rate: Rate) -> Self {
+                Self { rate, ..self }.scheduled()
+            }
+        }
+    };
+}
+
+/// What a policy with a schedule needs.
+pub(crate) mod prelude {
+    pub(in super::super) use crate::error::ExceedsCapacity;
+    pub(in super::super) use crate::part::Kind;
+    pub(in super::super) use crate::policy::lock_free::LockFree;
+    pub(in super::super) use crate::policy::packed::Packed;
+    pub(in super::super) use crate::policy::rule::{Facts, Hooks, RuleEvent};
+    pub(in super::super) use crate::policy::schedule::{RateReceipt, RateState, Schedule};
+    pub(in super::super) use crate::policy::{Policy, Rated, Ready, TWO_TICKS, shows};
+    pub(in super::super) use crate::units::{Nanos, Rate};
+    pub(in super::super) use scheduled;
+    pub(in super::super) use std::time::Duration;
+}
