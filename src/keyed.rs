@@ -1,28 +1,18 @@
 //! A limit for each key.
+//!
+//! A key is what its policy remembers of it, and becomes a limiter when a caller waits there or keeps a grant. The
+//! methods are here and in `inspect` and `admin`. A call finds its key in `table`, under the lock of a `shard`, which
+//! decides by what `states` keeps of the key. `sweep` drops idle keys.
 
-// Models have one shard.
-#![cfg_attr(tollgate_loom, allow(clippy::modulo_one))]
-
-pub(crate) mod acquire;
 mod admin;
-mod arena;
 pub(crate) mod at_key;
-mod attempt;
 pub(crate) mod builder;
-mod decide;
-mod enter;
-mod entry;
-pub(crate) mod grant_or_wait;
 pub(crate) mod hash;
-mod held;
 mod inspect;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
-mod policy_source;
-mod round;
-mod rules;
-mod segments;
 mod shard;
+mod states;
 mod sweep;
 mod table;
 #[cfg(all(test, not(tollgate_loom)))]
@@ -33,15 +23,14 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-use acquire::KeyRef;
-use grant_or_wait::GrantOrWait;
+use at_key::KeyRef;
 use hash::FastHash;
+pub(crate) use table::GrantOrWait;
 pub use to_key::ToKey;
 
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Acquire, Ask, Reservation};
-use crate::line::Line;
 use crate::park::block_on;
 use crate::policy::Policy;
 use crate::rate_limiter::{Grant, RateLimiter};
@@ -54,20 +43,20 @@ use table::Table;
 ///
 /// # Idle keys go
 ///
-/// Idle keys are dropped, which changes no decision: some by calls, and all of them **within ten seconds** of being
-/// idle, also if no call comes. A key that was in use until then, by waiters or grants that were kept, may take as long
-/// again as it was in use. By [`Clock::tokio`](crate::Clock) calls alone drop keys, because a timer would move
-/// paused time. [`remove_idle`](Self::remove_idle) drops all idle keys now, [`retain`](Self::retain) those that the
-/// caller chooses.
+/// Idle keys are dropped, which changes no decision: **within ten seconds** of being idle, also if no call comes, or
+/// earlier where their room is needed. A key that was in use until then, by waiters or grants that were kept, may take
+/// as long again as it was in use. By [`Clock::tokio`](crate::Clock) only calls at new keys drop keys, because a timer
+/// would move paused time. [`remove_idle`](Self::remove_idle) drops all idle keys now, [`retain`](Self::retain) those that
+/// the caller chooses.
 ///
 /// # Memory
 ///
 /// Each key has its own queue, with the order and the guarantees of a `RateLimiter`. The queue is created
-/// when a caller has to wait or holds a place in flight. Until then a key of
+/// when a caller has to wait, keeps its grant beyond the next call, or holds a place in flight. Until then a key of
 /// [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket), [`Gcra`](crate::Gcra) or
 /// [`LeakyBucket`](crate::LeakyBucket) is itself and one word of 8 bytes in a hash table, and a key of another policy, or
-/// with a policy of its own, has a record beside it with the policy's [state](Policy::State). No call moves more than some
-/// hundred keys when the table grows, however many there are.
+/// with a policy of its own, has the policy's [state](Policy::State) beside it. No call moves more than some
+/// thousand keys when the table grows, up to some thirty millions.
 ///
 /// # Hash function
 ///
@@ -325,12 +314,10 @@ where
         key: &Q,
         ask: &Ask<P::Cost>,
     ) -> Result<GrantOrWait<'static, P>, Error> {
-        self.table.grant_or_wait(key, ask).map(GrantOrWait::into_owned)
-    }
-
-    /// The limiter of one key, which it keeps while it is in use.
-    fn line<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Arc<Line<P>>, Error> {
-        self.table.line(key)
+        Ok(match self.table.grant_or_wait(key, ask)? {
+            GrantOrWait::Granted(grant) => GrantOrWait::Granted(grant.into_owned()),
+            GrantOrWait::Waiting(limiter) => GrantOrWait::Waiting(limiter),
+        })
     }
 }
 

@@ -1,10 +1,9 @@
 //! Changes of limits, pauses, and the removal of keys.
 
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::policy_source::PolicySource;
+use super::states::Rule;
 use super::{KeyedRateLimiter, ToKey};
 use crate::error::Error;
 use crate::observe::Event;
@@ -32,7 +31,7 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn set_policy(&self, policy: P) {
-        self.table.set_rule(&PolicySource::One(policy));
+        self.table.set_rule(Rule::One(policy));
         self.table.observer.report(&Event::PolicyChanged { rate: None });
     }
 
@@ -48,7 +47,7 @@ where
     /// assert_eq!((limiter.available(&3), limiter.available(&30)), (3, 30));
     /// ```
     pub fn set_policies(&self, policy_of: impl Fn(&K) -> P + Send + Sync + 'static) {
-        self.table.set_rule(&PolicySource::Each(Arc::new(policy_of)));
+        self.table.set_rule(Rule::Each(Box::new(policy_of)));
         self.table.observer.report(&Event::PolicyChanged { rate: None });
     }
 
@@ -56,8 +55,7 @@ where
     /// nothing if the key is absent, or if all keys have [one policy](Self::set_policy).
     ///
     /// ```
-    /// use std::sync::Arc;
-    /// use std::sync::atomic::{AtomicU32, Ordering};
+    ///     /// use std::sync::atomic::{AtomicU32, Ordering};
     /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
     ///
     /// let capacity = Arc::new(AtomicU32::new(5));
@@ -98,7 +96,7 @@ where
         key: &Q,
         duration: Duration,
     ) -> Result<(), Error> {
-        self.table.line(key)?.with_lock(|inner, now| inner.pause(now, duration));
+        self.table.line(key, false)?.with_lock(|inner, now| inner.pause(now, duration));
         self.table.observer.paused(duration);
         Ok(())
     }
@@ -120,7 +118,7 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn resume<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
-        self.table.line(key)?.with_lock(|inner, now| inner.resume(now));
+        self.table.line(key, false)?.with_lock(|inner, now| inner.resume(now));
         self.table.observer.report(&Event::Resumed);
         Ok(())
     }
@@ -141,7 +139,7 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reset<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
-        self.table.line(key)?.with_lock(|inner, now| inner.reset(now));
+        self.table.line(key, false)?.with_lock(|inner, now| inner.reset(now));
         Ok(())
     }
 

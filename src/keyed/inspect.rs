@@ -7,10 +7,9 @@ use std::time::Duration;
 use super::{KeyedRateLimiter, ToKey};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::line::Line;
 #[cfg(feature = "metrics")]
 use crate::observe;
-use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready};
+use crate::policy::{Limit, Policy, Quota};
 use crate::stats::{Stats, Waits};
 
 impl<K, P, S> KeyedRateLimiter<K, P, S>
@@ -30,7 +29,7 @@ where
     /// [`RateLimiter::quota`](crate::RateLimiter::quota).
     #[must_use]
     pub fn quota<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Quota<P::Cost> {
-        self.table.look(key, Line::quota, Quota::of)
+        self.table.look(key, |inner, now| inner.quota(now))
     }
 
     /// How long a call for `n` permits of a key would wait if it came now; see
@@ -54,13 +53,7 @@ where
         key: &Q,
         n: P::Cost,
     ) -> Result<Option<Duration>, Error> {
-        let in_line = |line: &Line<P>| line.with_lock(|inner, now| inner.would_wait(now, n));
-        let quiet = |policy: &P, state: &P::State, now| {
-            let ready =
-                if n.is_zero() { Ready::At(now) } else { policy.ready_at(state, now, n)? };
-            Ok(ready.wait(now))
-        };
-        Ok(self.table.look(key, in_line, quiet)?)
+        Ok(self.table.look(key, |inner, now| inner.would_wait(now, n))?)
     }
 
     /// How much is left of each limit at `key`, for a request of `cost`.
@@ -69,23 +62,19 @@ where
         key: &Q,
         cost: P::Cost,
     ) -> Vec<Limit<P::Cost>> {
-        let quiet =
-            |policy: &P, state: &P::State, now| Limit::all(policy, state, Asked::now(now, cost));
-        self.table.look(key, |shared| shared.limits(cost), quiet)
+        self.table.look(key, |inner, now| inner.limits(now, cost))
     }
 
     /// The number of waiters at `key`.
     #[must_use]
     pub fn queue_len<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> usize {
-        let in_line = |line: &Line<P>| line.with_lock(|inner, _| inner.queue_len());
-        self.table.look(key, in_line, |_, _, _| 0)
+        self.table.look(key, |inner, _| inner.queue_len())
     }
 
     /// The permits that callers of a key wait for, all costs together.
     #[must_use]
     pub fn queued_permits<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> u64 {
-        let in_line = |line: &Line<P>| line.with_lock(|inner, _| inner.queued_permits());
-        self.table.look(key, in_line, |_, _, _| 0)
+        self.table.look(key, |inner, _| inner.queued_permits())
     }
 
     /// The number of keys in the table, including idle keys that have not been dropped yet.
@@ -125,14 +114,14 @@ where
     /// [builder](crate::KeyedRateLimiterBuilder::max_waiters) set none.
     #[must_use]
     pub fn max_waiters(&self) -> usize {
-        self.table.options.settings.bounds.waiters
+        self.table.options.bounds.waiters
     }
 
     /// The maximum number of permits that the waiters of one key together may ask for; `u64::MAX` if
     /// the [builder](crate::KeyedRateLimiterBuilder::max_queued_permits) set none.
     #[must_use]
     pub fn max_queued_permits(&self) -> u64 {
-        self.table.options.settings.bounds.permits
+        self.table.options.bounds.permits
     }
 
     /// The keys in the table, in no particular order. They are read shard by shard, not atomically.
@@ -153,7 +142,7 @@ where
     /// How long callers waited at all keys, and for which limit of the policy.
     #[must_use]
     pub fn waits(&self) -> Waits {
-        self.table.waits()
+        self.table.observer.waits()
     }
 
     #[cfg(feature = "metrics")]
@@ -163,7 +152,7 @@ where
             |table| &table.observer,
             |table| observe::Observation {
                 stats: table.stats(),
-                waits: table.waits(),
+                waits: table.observer.waits(),
                 waiting: table.queue_len(),
                 ..observe::Observation::default()
             },

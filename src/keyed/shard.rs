@@ -1,430 +1,348 @@
-//! One shard of the keys, under one lock.
+//! One shard of the keys, under one lock: a hash table of keys, and what is kept of each.
 //!
-//! A key without waiters is the state of its policy and nothing more: a word where that is enough. It gets a record
-//! when a grant is kept that may be settled, and a line when a caller has to wait or holds a place in flight; and goes
-//! back when that is over.
+//! A call at a key decides on its state, as a limiter does while no caller waits. Where that is not enough the key gets
+//! a limiter, [`Line`], and its callers go there.
+//!
+//! The last grant may still be settled, so its key must stay. Most grants are dropped before the next call: they are
+//! only noted, beside the lock. If one is still there when the lock is taken again, its key gets a limiter, in which
+//! such corrections are counted, and which the grant finds by its number.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashMap;
+use hashbrown::HashTable;
 
-use super::arena::Arena;
-use super::decide::{Decision, decide};
-use super::entry::{Entry, Record, Slot, Word};
-use super::hash::NumberHasher;
-use super::policy_source::PolicySource;
-use super::segments::{Place, Segments, Visit};
-use crate::clock::{Clock, Monotone};
+use super::states::{Rule, States, Word};
+use crate::clock::Monotone;
 use crate::error::Error;
-use crate::line::Line;
-use crate::observe::Observer;
+use crate::line::{Charge, Line, denied};
 use crate::policy::packed::Attempt;
 use crate::policy::{Cost, Policy};
 use crate::rate_limiter::GrantId;
 use crate::stats::Stats;
 use crate::units::Nanos;
-use crate::wait_queue::Bounds;
+use crate::wait_queue::{AfterUnlock, NEVER};
 
-/// More shards than processors, so that a caller rarely finds its shard locked. A model has one key.
-pub(super) const SHARDS: usize = if cfg!(tollgate_loom) { 1 } else { 256 };
-
-/// Instead of a number of calls: it is time for a sweep, so each call leaves the short way.
-const CLOSED: usize = usize::MAX - 1;
-
+// In the order of use, so that a call needs few cache lines of it.
+#[repr(C)]
 pub(super) struct Shard<K, P: Policy> {
-    time: Monotone,
-    pub(super) rule: PolicySource<K, P>,
-    /// The number of the change that set this rule, from zero on.
-    pub(super) rule_number: u64,
-    settings: Settings,
-    pub(super) stats: Stats,
-    pub(super) entries: Segments<Entry<K>>,
-    pub(super) records: Arena<Record<P>>,
-    /// The grants that were not dropped before the next call came, with the records of their keys.
-    held: HashMap<GrantId, Held, NumberHasher>,
-    /// The number of grants so far, and the hash and the place of the last one's key.
+    pub(super) is_closed: bool,
+    pub(super) time: Monotone,
+    table: HashTable<Entry<K>>,
+    /// The number of grants, and the bucket of the last one's key.
     grants: u64,
-    last: (u64, Place),
-    /// The next place that the sweep visits.
-    pub(super) hand: Option<Visit>,
-    /// The number of calls since the last sweep; or [`CLOSED`].
-    calls: usize,
+    last: usize,
+    states: States<K, P>,
+    pub(super) stats: Stats,
+    /// The number of the change of the rule that holds here.
+    changes: u64,
+    /// The limiters of grants that are kept.
+    pub(super) held: BTreeMap<GrantId, Arc<Line<P>>>,
+    /// No key is idle before.
+    idle_from: Nanos,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
-    /// The bounds of each key's queue.
-    pub(super) bounds: Bounds,
-    /// Whether an absent key begins as a new one instead of an idle one.
-    pub(super) absent_is_new: bool,
+struct Entry<K> {
+    key: K,
+    word: Word,
 }
 
-/// The key of a grant that was recorded.
-struct Held {
-    hash: u64,
-    record: u32,
+/// What a sweep found.
+pub(super) struct Swept {
+    /// How many keys it looked at, and how many of them went.
+    pub(super) looked: usize,
+    pub(super) went: usize,
+    /// From when on one of those that stay is idle.
+    pub(super) idle_from: Nanos,
+    /// Whether there are keys of which this is not known: with waiters, or grants that are kept.
+    pub(super) is_in_use: bool,
 }
 
-/// A key that is not in the table.
-pub(super) struct Absent<P: Policy> {
-    own: Option<Box<P>>,
-    state: P::State,
+/// A bucket is valid until a key is added or the lock is released.
+const FOUND: &str = "found under this lock";
+
+/// Decides about a caller at a key at which none waits. `None`: it has to wait, or holds a place. Both need a limiter.
+fn decide<P: Policy>(
+    policy: &P,
+    state: &mut P::State,
+    now: Nanos,
+    cost: P::Cost,
+    max_wait: Option<Duration>,
+) -> Option<Result<Charge<P::Receipt>, Error>> {
+    let is_ready = cost.is_zero() || (P::HOOKS.ready_now)(policy, state, now, cost);
+    if is_ready && P::HELD {
+        return None;
+    }
+    if is_ready {
+        // No receipt of a key without a limiter can be given back.
+        let receipt = (!cost.is_zero()).then(|| (P::HOOKS.charge_alone)(policy, state, now, cost));
+        return Some(Ok(Charge { waited: 0, receipt, limited_by: None }));
+    }
+    refuse(policy, state, now, cost, max_wait).map(Err)
+}
+
+/// The error of a caller that is not ready, unless it can wait.
+fn refuse<P: Policy>(
+    policy: &P,
+    state: &mut P::State,
+    now: Nanos,
+    cost: P::Cost,
+    max_wait: Option<Duration>,
+) -> Option<Error> {
+    let ready = match policy.ready_at(state, now, cost) {
+        Ok(ready) => ready,
+        Err(error) => return Some(error.into()),
+    };
+    let is_too_late =
+        |wait: Duration| wait.is_zero() || now.saturating_add(wait) < ready.earliest();
+    max_wait.is_some_and(is_too_late).then(|| denied(policy, state, now, cost, ready))
 }
 
 impl<K, P: Policy> Shard<K, P> {
-    pub(super) fn new(rule: PolicySource<K, P>, settings: Settings) -> Self {
+    pub(super) fn new(rule: Arc<Rule<K, P>>) -> Self {
         Self {
             time: Monotone::new(Nanos::ZERO),
-            rule,
-            rule_number: 0,
-            settings,
+            table: HashTable::new(),
+            states: States::new(rule),
             stats: Stats::default(),
-            entries: Segments::new(),
-            records: Arena::new(),
-            held: HashMap::default(),
+            is_closed: false,
+            changes: 0,
             grants: 0,
-            last: (0, Place::default()),
-            hand: None,
-            calls: 0,
+            last: 0,
+            held: BTreeMap::new(),
+            idle_from: NEVER,
         }
-    }
-
-    /// The current time. It is read under the lock, so that times have the order of events.
-    #[inline]
-    pub(super) fn now(&mut self, clock: &Clock) -> Nanos {
-        self.time.read(clock.now())
-    }
-
-    /// Counts this call, unless it is time to sweep; returns whether it did.
-    #[inline]
-    pub(super) fn count_call(&mut self, calls: usize) -> bool {
-        let more = self.calls + 1 < calls;
-        self.calls += usize::from(more);
-        more
-    }
-
-    /// Begins a sweep. An error if the table is closed, where it is always time for one.
-    pub(super) fn begin_sweep(&mut self) -> Result<(), Error> {
-        self.check_open()?;
-        self.calls = 0;
-        Ok(())
-    }
-
-    /// Lets no caller in any more. Returns the lines, which are to be closed as well.
-    pub(super) fn close(&mut self) -> Vec<Arc<Line<P>>> {
-        self.calls = CLOSED;
-        self.lines()
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.calls == CLOSED
     }
 
     /// Refuses a caller of a closed table.
     pub(super) fn check_open(&mut self) -> Result<(), Error> {
-        self.stats.refused += u64::from(self.is_closed());
-        if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
+        self.stats.refused += u64::from(self.is_closed);
+        if self.is_closed { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// The state of an absent key. Calls the function of the key, which may panic.
-    pub(super) fn absent<'a>(&self, key: impl FnOnce() -> &'a K, now: Nanos) -> Absent<P>
-    where
-        K: 'a,
-    {
-        let own = match &self.rule {
-            PolicySource::One(_) => None,
-            each @ PolicySource::Each(_) => each.own(key()),
-        };
-        let policy = self.rule.policy(own.as_deref());
-        let state = if self.settings.absent_is_new { policy.start(now) } else { policy.idle(now) };
-        Absent { own, state }
+    #[inline(always)]
+    pub(super) fn find(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<usize> {
+        self.table.find_bucket_index(hash, |entry| is_it(&entry.key))
     }
 
-    /// Decides a call at an absent key. Also returns whether the key has to be stored.
-    pub(super) fn decide_absent(
-        &self,
-        absent: &mut Absent<P>,
-        now: Nanos,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> (Result<Decision<P::Receipt>, Error>, bool) {
-        let policy = self.rule.policy(absent.own.as_deref());
-        let (decision, changed) = decide(policy, &mut absent.state, 0, now, cost, max_wait);
-        // What is not stored would begin anew with each call: what a refused caller waits for would never come.
-        let is_denied = matches!(decision, Err(Error::Denied { .. }));
-        let fills = self.settings.absent_is_new
-            && policy.idle_at(&absent.state).is_none_or(|idle| idle > now);
-        (decision, changed || is_denied && fills)
-    }
-
-    /// Puts an absent key into the table.
-    pub(super) fn insert(
-        &mut self,
-        (hash, key): (u64, K),
-        Absent { own, state }: Absent<P>,
-        now: Nanos,
-        hash_of: impl Fn(&Entry<K>) -> u64,
-    ) -> Place {
-        let record = Record::quiet(state, own);
-        let word = self.pack(&record, now).unwrap_or_else(|| self.record(record));
-        self.entries.insert(hash, Entry { key, word }, hash_of)
-    }
-
-    fn record(&mut self, record: Record<P>) -> Word {
-        Word::record(self.records.insert(record))
-    }
-
-    /// A record as one word, if nothing is lost.
-    fn pack(&self, record: &Record<P>, now: Nanos) -> Option<Word> {
-        let packed = P::HOOKS.packed?;
-        match (record, &self.rule) {
-            (Record { slot: Slot::Quiet(state), own: None, pins: 0 }, PolicySource::One(one)) => {
-                (packed.pack)(one, state, now).map(Word::packed)
-            }
-            _ => None,
-        }
-    }
-
-    /// The state of a word.
-    pub(super) fn unpack(&self, word: u64) -> P::State {
-        let packed = P::HOOKS.packed.expect("packed by this table");
-        (packed.unpack)(self.rule.policy(None), word)
-    }
-
-    /// Replaces the state of a key that had a word.
-    pub(super) fn store(&mut self, place: Place, state: P::State, now: Nanos) {
-        let record = Record::quiet(state, None);
-        let word = self.pack(&record, now).unwrap_or_else(|| self.record(record));
-        self.entries.get_mut(place).word = word;
-    }
-
-    /// The record of a key, made if it has none.
-    pub(super) fn record_of(&mut self, place: Place) -> u32 {
-        match self.entries.get(place).word.read() {
-            Err(index) => index,
-            Ok(word) => {
-                let index = self.records.insert(Record::quiet(self.unpack(word), None));
-                self.entries.get_mut(place).word = Word::record(index);
-                index
-            }
-        }
-    }
-
-    /// A key goes back from its record to a word, if that is enough.
-    pub(super) fn compact(&mut self, place: Place, index: u32, now: Nanos) {
-        if let Some(word) = self.pack(self.records.get(index), now) {
-            self.entries.get_mut(place).word = word;
-            self.records.remove(index);
-        }
-    }
-
-    /// Decides a call by the word of its key, if there is one and it is enough. With a grant goes the place of its key.
-    /// Counts nothing.
+    /// Decides a call by the word of its key, if there is one and it is enough. Counts nothing.
     #[inline(always)]
     pub(super) fn attempt(
         &mut self,
         hash: u64,
-        is_it: impl Fn(&Entry<K>) -> bool,
+        is_it: impl Fn(&K) -> bool,
         now: Nanos,
         cost: P::Cost,
-    ) -> Attempt<(Place, P::Receipt)> {
-        let (Some(packed), PolicySource::One(one)) = (P::HOOKS.packed, &self.rule) else {
+    ) -> Attempt<(usize, P::Receipt)> {
+        let Ok(entry) = self.table.find_entry(hash, |entry| is_it(&entry.key)) else {
             return Attempt::Undecided;
         };
-        let Some((place, Entry { word, .. })) = self.entries.find_mut(hash, is_it) else {
-            return Attempt::Undecided;
-        };
-        let Ok(state) = word.read() else { return Attempt::Undecided };
-        if cost.is_zero() {
-            return Attempt::Undecided;
-        }
-        match (packed.attempt)(one, state, now, cost) {
-            Attempt::Granted((state, receipt)) => {
-                *word = Word::packed(state);
-                Attempt::Granted((place, receipt))
-            }
+        let bucket = entry.bucket_index();
+        match self.states.attempt(&mut entry.into_mut().word, now, cost) {
+            Attempt::Granted(receipt) => Attempt::Granted((bucket, receipt)),
             Attempt::NotBefore(due) => Attempt::NotBefore(due),
             Attempt::Undecided => Attempt::Undecided,
         }
     }
 
-    /// Decides a call at a key in the table.
+    /// Decides a call, and counts it. `None`: it takes the [line](Self::line) of the key.
     pub(super) fn decide(
         &mut self,
-        place: Place,
+        bucket: usize,
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
-    ) -> Result<Decision<P::Receipt>, Error> {
-        let Ok(word) = self.entries.get(place).word.read() else {
-            return self.decide_by_record(place, now, cost, max_wait);
-        };
-        let mut state = self.unpack(word);
-        let one = self.rule.policy(None);
-        let (decision, changed) = decide(one, &mut state, 0, now, cost, max_wait);
-        if changed {
-            match P::HOOKS.packed.and_then(|packed| (packed.pack)(one, &state, now)) {
-                Some(word) => self.entries.get_mut(place).word = Word::packed(word),
-                None => self.store(place, state, now),
-            }
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
+        let decided = self
+            .states
+            .with(word, now, |policy, state| decide(policy, state, now, cost, max_wait))??;
+        match &decided {
+            Ok(charge) => self.stats.granted += u64::from(charge.receipt.is_some()),
+            Err(_) => self.stats.refused += 1,
         }
-        decision
+        Some(decided)
     }
 
-    #[inline(never)]
-    fn decide_by_record(
-        &mut self,
-        place: Place,
-        now: Nanos,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> Result<Decision<P::Receipt>, Error> {
-        let index = self.record_of(place);
-        if !P::HELD {
-            self.demote(index, now);
-        }
-        let record = self.records.get_mut(index);
-        let policy = self.rule.policy(record.own.as_deref());
-        let Slot::Quiet(state) = &mut record.slot else { return Ok(Decision::NeedsLine) };
-        decide(policy, state, record.pins, now, cost, max_wait).0
-    }
-
-    /// A grant at a key, not dropped yet.
+    /// A grant was made. Its number among those of this shard.
     #[inline]
-    pub(super) fn grant(&mut self, hash: u64, place: Place) -> u64 {
-        self.last = (hash, place);
+    pub(super) fn grant(&mut self, bucket: usize) -> u64 {
+        self.last = bucket;
         self.grants += 1;
         self.grants
     }
 
-    /// Records the last grant, because another call comes before it is dropped.
+    /// Another call comes before the last grant is dropped.
     #[cold]
-    pub(super) fn hold(&mut self, id: GrantId) {
-        let (hash, place) = self.last;
-        let record = self.record_of(place);
-        self.records.get_mut(record).pins += 1;
-        self.held.insert(id, Held { hash, record });
+    pub(super) fn hold(&mut self, id: GrantId, new: impl FnOnce(P, P::State) -> Arc<Line<P>>) {
+        let line = self.line(self.last, new);
+        self.held.insert(id, line);
     }
 
-    /// The record of the key of a grant.
-    pub(super) fn held(&self, id: GrantId) -> Option<u32> {
-        self.held.get(&id).map(|held| held.record)
-    }
-
-    /// A grant of a key can no longer be settled. Returns the time, if the key is not kept by other grants.
-    pub(super) fn let_go(&mut self, id: GrantId, clock: &Clock) -> Option<Nanos> {
-        let Held { hash, record: index } = self.held.remove(&id)?;
-        if self.held.is_empty() {
-            self.held = HashMap::default();
-        }
-        let pins = &mut self.records.get_mut(index).pins;
-        *pins -= 1;
-        if *pins > 0 {
-            return None;
-        }
-        let now = self.now(clock);
-        self.forget_receipts(index);
-        let is_it = |entry: &Entry<K>| entry.word == Word::record(index);
-        if let Some(place) = self.entries.find(hash, is_it) {
-            self.compact(place, index, now);
-        }
-        Some(now)
-    }
-
-    /// Without a grant that can be settled, a key keeps only what decides later calls.
-    fn forget_receipts(&mut self, index: u32) {
-        let record = self.records.get_mut(index);
-        if let Record { slot: Slot::Quiet(state), own, pins: 0 } = record {
-            let policy = self.rule.policy(own.as_deref());
-            (P::HOOKS.forget_receipts)(policy, state);
-        }
-    }
-
-    /// Turns a line that is no longer needed back into a state.
-    pub(super) fn demote(&mut self, index: u32, now: Nanos) {
-        let record = self.records.get_mut(index);
-        if let Slot::Busy(line) = &record.slot
-            && Arc::strong_count(line) == 1
-            && let Some((state, stats)) = line.quiet_state(now)
-        {
-            self.stats.add(stats);
-            record.slot = Slot::Quiet(state);
-            self.forget_receipts(index);
-        }
-    }
-
-    /// The key's line, created if there is none.
+    /// The limiter of a key, made by `new` if it has none.
     pub(super) fn line(
         &mut self,
-        place: Place,
-        clock: &Clock,
-        observer: &Arc<Observer>,
+        bucket: usize,
+        new: impl FnOnce(P, P::State) -> Arc<Line<P>>,
     ) -> Arc<Line<P>> {
-        let index = self.record_of(place);
-        let record = self.records.get_mut(index);
-        let line = match &record.slot {
-            Slot::Busy(line) => return Arc::clone(line),
-            Slot::Quiet(state) => {
-                let policy = self.rule.policy(record.own.as_deref()).clone();
-                Line::of_key(policy, state.clone(), (clock, observer), self.settings.bounds)
-            }
-        };
-        record.slot = Slot::Busy(Arc::clone(&line));
-        line
+        self.idle_from = Nanos::ZERO;
+        self.states.line(&mut self.table.get_bucket_mut(bucket).expect(FOUND).word, new)
     }
 
+    /// All limiters.
     pub(super) fn lines(&self) -> Vec<Arc<Line<P>>> {
-        let line = |record: &Record<P>| match &record.slot {
-            Slot::Busy(line) => Some(Arc::clone(line)),
-            Slot::Quiet(_) => None,
-        };
-        self.records.iter().filter_map(line).collect()
+        self.states.lines().cloned().collect()
     }
 
-    /// The policy in force for a record, and its slot.
-    pub(super) fn parts(&mut self, index: u32) -> (&P, &mut Slot<P>) {
-        let record = self.records.get_mut(index);
-        (self.rule.policy(record.own.as_deref()), &mut record.slot)
+    /// Puts a key back into as little as it needs.
+    pub(super) fn settle(&mut self, bucket: usize, now: Nanos) {
+        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
+        self.states.settle(word, now, &mut self.stats);
     }
 
-    pub(super) fn parts_of(&self, index: u32) -> (&P, &Slot<P>) {
-        let record = self.records.get(index);
-        (self.rule.policy(record.own.as_deref()), &record.slot)
+    /// A copy of the policy and the state of a key. `None`: it has a limiter.
+    pub(super) fn copy(&mut self, bucket: usize, now: Nanos) -> Option<(P, P::State)> {
+        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
+        self.states.with(word, now, |policy, state| (policy.clone(), state.clone()))
     }
 
-    /// Looks at the state of an absent key.
-    pub(super) fn look_absent<R>(
-        &self,
-        absent: &Absent<P>,
-        look: impl FnOnce(&P, &P::State) -> R,
-    ) -> R {
-        look(self.rule.policy(absent.own.as_deref()), &absent.state)
-    }
-
-    /// Puts a key with a record under another rule; `change` does this for a line. Returns the key's old policy.
-    pub(super) fn renew(
+    /// Adds a key that is absent. The table must have [room](Self::make_room).
+    pub(super) fn insert(
         &mut self,
-        place: Place,
-        own: Option<Box<P>>,
-        (old, new): (&PolicySource<K, P>, &PolicySource<K, P>),
+        (hash, key): (u64, K),
+        (state, own): (P::State, Option<Box<P>>),
         now: Nanos,
-        change: impl FnOnce(&Line<P>, P),
-    ) -> Option<Box<P>> {
-        let index = self.record_of(place);
-        let record = self.records.get_mut(index);
-        let (old, new) = (old.policy(record.own.as_deref()), new.policy(own.as_deref()));
-        match &mut record.slot {
-            Slot::Quiet(state) => {
-                new.migrate(old, state, now);
-                if record.pins == 0 {
-                    (P::HOOKS.forget_receipts)(new, state);
-                }
-            }
-            Slot::Busy(line) => {
-                change(line, new.clone());
-            }
+        hash_of: impl Fn(&K) -> u64,
+    ) -> usize {
+        let word = self.states.add(state, own, now);
+        let entry = Entry { key, word };
+        self.table.insert_unique(hash, entry, |entry| hash_of(&entry.key)).bucket_index()
+    }
+
+    /// Before the table doubles, the keys that are idle go.
+    pub(super) fn make_room(&mut self, now: Nanos, hash_of: impl Fn(&K) -> u64) -> Vec<K> {
+        if self.table.len() < self.table.capacity() {
+            return Vec::new();
         }
-        std::mem::replace(&mut record.own, own)
+        let gone = self.sweep_idle(now, &hash_of).0;
+        if gone.len() <= self.table.len() / 4 {
+            self.table.reserve(self.table.len() + 1, |entry| hash_of(&entry.key));
+        }
+        gone
+    }
+
+    /// From when on a key is idle; `None` while it is in use.
+    pub(super) fn idle_at(&mut self, bucket: usize, now: Nanos) -> Option<Nanos> {
+        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
+        let idle_at = self.states.with(word, now, |policy, state| policy.idle_at(state))?;
+        Some(idle_at.unwrap_or(NEVER))
+    }
+
+    /// A key may be idle from then on.
+    pub(super) fn may_be_idle(&mut self, from: Nanos) {
+        self.idle_from = self.idle_from.min(from);
+    }
+
+    pub(super) fn remove(&mut self, bucket: usize) -> K {
+        let Ok(entry) = self.table.get_bucket_entry(bucket) else { unreachable!("{FOUND}") };
+        let Entry { key, word } = entry.remove().0;
+        self.states.remove(word);
+        key
+    }
+
+    /// Removes all idle keys, and returns them: the drop of a key may run any code, and needs to be without a lock.
+    pub(super) fn sweep_idle(
+        &mut self,
+        now: Nanos,
+        hash_of: impl Fn(&K) -> u64,
+    ) -> (Vec<K>, Swept) {
+        if self.idle_from > now {
+            let idle_from = self.idle_from;
+            return (Vec::new(), Swept { looked: 0, went: 0, idle_from, is_in_use: false });
+        }
+        self.sweep(now, hash_of, |_, idle_at| idle_at <= now)
+    }
+
+    /// Removes the keys that are not in use and for which `goes` returns `true`.
+    pub(super) fn sweep(
+        &mut self,
+        now: Nanos,
+        hash_of: impl Fn(&K) -> u64,
+        mut goes: impl FnMut(&K, Nanos) -> bool,
+    ) -> (Vec<K>, Swept) {
+        let Self { table, states, stats, .. } = self;
+        let (looked, mut idle_from, mut is_in_use) = (table.len(), NEVER, false);
+        let leaves = |Entry { key, word }: &mut Entry<K>| {
+            states.settle(word, now, stats);
+            let Some(idle_at) = states.with(word, now, |policy, state| policy.idle_at(state))
+            else {
+                is_in_use = true;
+                return false;
+            };
+            let idle_at = idle_at.unwrap_or(NEVER);
+            let goes = goes(key, idle_at);
+            if goes {
+                states.remove(*word);
+            } else {
+                idle_from = idle_from.min(idle_at);
+            }
+            goes
+        };
+        let gone: Vec<_> = table.extract_if(leaves).map(|entry| entry.key).collect();
+        // Memory comes back in steps as short as those of growth.
+        if table.len() < table.capacity() / 8 {
+            table.shrink_to(2 * table.len(), |entry| hash_of(&entry.key));
+        }
+        states.shrink();
+        self.idle_from = if is_in_use { Nanos::ZERO } else { idle_from };
+        let went = gone.len();
+        (gone, Swept { looked, went, idle_from, is_in_use })
+    }
+
+    /// Puts all keys under another rule, unless a later one holds already. `after` gets what is left to do without a
+    /// lock, as is the drop of the old rule.
+    pub(super) fn set_rule(
+        &mut self,
+        (number, rule): (u64, &Arc<Rule<K, P>>),
+        now: Nanos,
+        after: &mut Vec<AfterUnlock>,
+    ) -> Option<Arc<Rule<K, P>>> {
+        if self.changes > number {
+            return None;
+        }
+        // The function of the key may panic: before anything is changed.
+        let own: Vec<_> = self.table.iter().map(|entry| rule.own(&entry.key)).collect();
+        let old = std::mem::replace(&mut self.states.rule, Arc::clone(rule));
+        for (entry, own) in self.table.iter_mut().zip(own) {
+            self.states.renew(&mut entry.word, own, &old, now, after);
+        }
+        (self.changes, self.idle_from) = (number, Nanos::ZERO);
+        Some(old)
+    }
+
+    /// Calls the function of the key again for one key.
+    pub(super) fn refresh(&mut self, bucket: usize, now: Nanos, after: &mut Vec<AfterUnlock>) {
+        let entry = self.table.get_bucket_mut(bucket).expect(FOUND);
+        let rule = Arc::clone(&self.states.rule);
+        if let own @ Some(_) = rule.own(&entry.key) {
+            self.states.renew(&mut entry.word, own, &rule, now, after);
+            self.idle_from = Nanos::ZERO;
+        }
+    }
+
+    /// The state of an absent key, with its policy if it has one of its own. Calls the function of the key.
+    pub(super) fn absent(&self, key: &K, is_new: bool, now: Nanos) -> (P::State, Option<Box<P>>) {
+        let own = self.states.rule.own(key);
+        let policy = self.states.rule.policy(&own);
+        (if is_new { policy.start(now) } else { policy.idle(now) }, own)
+    }
+
+    pub(super) fn policy<'a>(&'a self, own: &'a Option<Box<P>>) -> &'a P {
+        self.states.rule.policy(own)
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.table.iter().map(|entry| &entry.key)
     }
 }

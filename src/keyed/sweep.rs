@@ -1,125 +1,68 @@
-//! Idle keys go: some with each few calls, and all of them by an alarm within [`SPAN`], without any call.
+//! Idle keys go: by calls that need their room, and all of them by an alarm within [`SPAN`], without any call.
 //!
-//! Neither stops a caller for long. A step visits some thousand places at most, and locks a shard for one table of it
-//! at a time.
+//! A sweep locks one shard at a time, which is short. A shard knows from when on one of its keys may be idle, and is not
+//! swept before.
 
 use std::hash::{BuildHasher, Hash};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use super::entry::{Entry, Record, Slot};
-use super::round::{CALLS_PER_SWEEP, Round, SPAN, Sweeps};
-use super::segments::{Place, Visit};
-use super::shard::{SHARDS, Shard};
-use super::table::Table;
-use crate::clock::OnAlarm;
+use super::shard::{Shard, Swept};
+use super::table::{Gone, Table};
+use crate::clock::{Alarm, OnAlarm};
 use crate::error::Error;
 use crate::policy::Policy;
+use crate::sync::Mutex;
 use crate::units::Nanos;
 use crate::wait_queue::NEVER;
 
-/// The maximum number of places visited to find room for a new key.
+/// Within this time an idle key is gone, also without calls.
+pub(super) const SPAN: Duration = Duration::from_secs(10);
+
+/// How many keys a caller looks at to find room for a new one.
 const LOOKS: usize = 1024;
 
-/// How many places the alarm visits before others get their turn of the thread.
+/// How many keys the alarm looks at before others get their turn of the thread.
 const STEP: usize = 4096;
 
-/// Whether a key may go.
-enum Idle {
-    Now,
-    From(Nanos),
-    /// It is in use.
-    Unknown,
+pub(super) struct Sweeps {
+    /// The shard at which the next caller without room looks.
+    next: AtomicUsize,
+    /// When the alarm goes off, [`NEVER`] if it is not set.
+    due: AtomicU64,
+    /// Whether there are keys that the round has not seen, or saw before they changed.
+    again: AtomicBool,
+    pub(super) alarm: Mutex<Option<Alarm>>,
+    /// `None` while a step is made.
+    round: Mutex<Option<Round>>,
 }
 
-/// A part of a shard was visited.
-struct Swept {
-    /// How many places, taken or not.
-    looked: usize,
-    /// Where the next part begins; `None` at the end of the shard.
-    next: Option<Visit>,
+/// A visit of all shards by the alarm, step by step.
+struct Round {
+    /// The next one.
+    shard: usize,
+    /// Whether it has removed keys, and when the first of those that stay is idle.
+    went: bool,
+    earliest: Nanos,
+    /// Whether there are keys in use, and how long it is to the next look at those.
+    is_in_use: bool,
+    patience: Duration,
 }
 
-/// What is left of keys that have been removed. Their room is released on drop.
-struct Removed<'a, K, P: Policy> {
-    keys: Vec<K>,
-    records: Vec<Record<P>>,
-    count: &'a AtomicUsize,
-}
-
-impl<K, P: Policy> Drop for Removed<'_, K, P> {
-    fn drop(&mut self) {
-        self.count.fetch_sub(self.keys.len(), Ordering::Relaxed);
+impl Round {
+    fn begin(patience: Duration) -> Self {
+        Self { shard: 0, went: false, earliest: NEVER, is_in_use: false, patience }
     }
 }
 
-fn is_idle<K, P: Policy>(shard: &mut Shard<K, P>, place: Place, now: Nanos) -> bool {
-    matches!(shard.idle(place, now), Idle::Now)
-}
-
-impl<K, P: Policy> Shard<K, P> {
-    fn idle(&mut self, place: Place, now: Nanos) -> Idle {
-        if let Err(index) = self.entries.get(place).word.read() {
-            self.demote(index, now);
-            self.compact(place, index, now);
-        }
-        let idle_at = match self.entries.get(place).word.read() {
-            Ok(word) => self.rule.policy(None).idle_at(&self.unpack(word)),
-            Err(index) => match self.parts_of(index) {
-                (policy, Slot::Quiet(state)) if self.records.get(index).pins == 0 => {
-                    policy.idle_at(state)
-                }
-                _ => return Idle::Unknown,
-            },
-        };
-        match idle_at {
-            Some(time) if time <= now => Idle::Now,
-            Some(time) => Idle::From(time),
-            // Never: nothing is to be waited for.
-            None => Idle::From(NEVER),
-        }
-    }
-
-    fn remove(&mut self, place: Place, removed: &mut Removed<'_, K, P>) {
-        let Entry { key, word } = self.entries.remove(place);
-        if let Err(index) = word.read() {
-            removed.records.push(self.records.remove(index));
-        }
-        removed.keys.push(key);
-    }
-
-    /// Visits places from `hand` on, at most `most` and of one table, and removes those that `goes` names.
-    fn sweep(
-        &mut self,
-        hand: Option<Visit>,
-        most: usize,
-        removed: &mut Removed<'_, K, P>,
-        mut goes: impl FnMut(&mut Self, Place) -> bool,
-        hash_of: impl Fn(&Entry<K>) -> u64,
-    ) -> Swept {
-        let Some(mut visit) = hand.or_else(|| self.entries.first()) else {
-            return Swept { looked: 1, next: None };
-        };
-        let table = visit.place.table();
-        let mut looked = 0;
-        loop {
-            looked += 1;
-            let next = self.entries.next(visit);
-            self.hand = next;
-            if self.entries.is_taken(visit.place) && goes(self, visit.place) {
-                self.remove(visit.place, removed);
-            }
-            match next {
-                Some(next) if next.place.table() == table => {
-                    visit = next;
-                    if looked >= most {
-                        return Swept { looked, next: Some(next) };
-                    }
-                }
-                next => {
-                    self.entries.tidy(table, hash_of);
-                    return Swept { looked, next };
-                }
-            }
+impl Default for Sweeps {
+    fn default() -> Self {
+        Self {
+            next: AtomicUsize::new(0),
+            due: AtomicU64::new(NEVER.get()),
+            again: AtomicBool::new(false),
+            alarm: Mutex::new(None),
+            round: Mutex::new(Some(Round::begin(SPAN))),
         }
     }
 }
@@ -130,100 +73,55 @@ where
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Removes some idle keys, if it is time for a sweep.
-    #[inline]
-    pub(super) fn sweep_in_turn(&self, is_time: bool) {
-        if is_time {
-            self.sweep_by_call();
-        }
+    /// Removes keys of a shard by `remove`, which gets the hash function.
+    fn sweep(
+        &self,
+        number: usize,
+        remove: impl FnOnce(&mut Shard<K, P>, Nanos, &dyn Fn(&K) -> u64) -> (Vec<K>, Swept),
+    ) -> Swept {
+        let mut gone = Gone { keys: Vec::new(), of: &self.keys };
+        let mut shard = self.lock(number);
+        let now = shard.time.read(self.clock.now());
+        let swept;
+        (gone.keys, swept) = remove(&mut shard, now, &|key| self.hash_of(key));
+        swept
     }
 
-    #[inline(never)]
-    fn sweep_by_call(&self) {
-        let idle = self.sweep(2 * CALLS_PER_SWEEP.start, || false);
-        let calls = if idle == 0 { 2 * self.sweeps.calls() } else { CALLS_PER_SWEEP.start };
-        self.sweeps.calls.store(calls.min(CALLS_PER_SWEEP.end), Ordering::Relaxed);
+    fn sweep_idle(&self, number: usize) -> Swept {
+        self.sweep(number, |shard, now, hash_of| shard.sweep_idle(now, hash_of))
     }
 
     /// Removes all idle keys. Returns their number.
     pub(super) fn remove_idle(&self) -> usize {
-        (0..SHARDS).map(|shard| self.sweep_all(shard, is_idle)).sum()
+        (0..self.shards()).map(|number| self.sweep_idle(number).went).sum()
     }
 
     /// Removes all keys that `keep` does not keep and that are not in use. Returns their number.
     pub(super) fn retain(&self, mut keep: impl FnMut(&K) -> bool) -> usize {
-        let mut goes = |shard: &mut Shard<K, P>, place, now| {
-            !keep(&shard.entries.get(place).key) && !matches!(shard.idle(place, now), Idle::Unknown)
+        let mut remove = |number| {
+            self.sweep(number, |shard, now, hash_of| shard.sweep(now, hash_of, |key, _| !keep(key)))
         };
-        (0..SHARDS).map(|shard| self.sweep_all(shard, &mut goes)).sum()
+        (0..self.shards()).map(|number| remove(number).went).sum()
     }
 
-    /// Removes idle keys until there is room for another one.
-    pub(super) fn make_room(&self, hash: u64) -> Result<(), Error> {
-        let max = self.options.max_keys;
-        self.sweep(LOOKS, || self.len() < max);
+    /// Removes idle keys until there is room for another one, which asks at this shard.
+    pub(super) fn make_room(&self, asked: usize) -> Result<(), Error> {
+        let (max, mut looks) = (self.options.max_keys, 0);
+        for _ in 0..self.shards() {
+            if self.len() < max || looks >= LOOKS {
+                break;
+            }
+            let next = self.sweeps.next.fetch_add(1, Ordering::Relaxed) % self.shards();
+            looks += self.sweep_idle(next).looked;
+        }
         if self.len() < max {
             return Ok(());
         }
-        self.part(Self::shard_of(hash)).lock().stats.refused += 1;
+        self.lock(asked).stats.refused += 1;
         Err(Error::TooManyKeys { max })
     }
 
-    /// Visits all places of a shard, table by table. Returns how many keys went.
-    fn sweep_all(
-        &self,
-        shard: usize,
-        mut goes: impl FnMut(&mut Shard<K, P>, Place, Nanos) -> bool,
-    ) -> usize {
-        let (mut hand, mut count) = (None, 0);
-        loop {
-            let (swept, removed) = self.sweep_table(shard, |_| hand, usize::MAX, &mut goes);
-            (hand, count) = (swept.next, count + removed);
-            if hand.is_none() {
-                return count;
-            }
-        }
-    }
-
-    /// Visits places of a shard from `hand` on, at most `most` and of one table. Also returns how many keys went.
-    fn sweep_table(
-        &self,
-        shard: usize,
-        hand: impl FnOnce(&Shard<K, P>) -> Option<Visit>,
-        most: usize,
-        mut goes: impl FnMut(&mut Shard<K, P>, Place, Nanos) -> bool,
-    ) -> (Swept, usize) {
-        // Dropped without a lock, because the drop of a key may run any code.
-        let mut removed = Removed { keys: Vec::new(), records: Vec::new(), count: &self.keys };
-        let mut shard = self.part(shard).lock();
-        let now = shard.now(&self.clock);
-        let hash_of = |entry: &Entry<K>| self.hash_of(&entry.key);
-        let goes = |shard: &mut Shard<K, P>, place| goes(shard, place, now);
-        let hand = hand(&shard);
-        let swept = shard.sweep(hand, most, &mut removed, goes, hash_of);
-        drop(shard);
-        (swept, removed.keys.len())
-    }
-
-    /// Continues the sweep, shard by shard, and removes idle keys until `enough` holds or `looks` places have
-    /// been visited. Returns the number of removed keys.
-    fn sweep(&self, mut looks: usize, enough: impl Fn() -> bool) -> usize {
-        let (mut idle, mut shards) = (0, 0);
-        // At most one full round; the first shard may have been visited in part.
-        while looks > 0 && shards <= SHARDS && !enough() {
-            let next = self.sweeps.next.load(Ordering::Relaxed) % SHARDS;
-            let (swept, removed) = self.sweep_table(next, |shard| shard.hand, looks, is_idle);
-            looks = looks.saturating_sub(swept.looked);
-            if swept.next.is_none() {
-                self.sweeps.next.store(next + 1, Ordering::Relaxed);
-                shards += 1;
-            }
-            idle += removed;
-        }
-        idle
-    }
-
-    /// A key came or may be idle earlier than it was: it has to be seen by a round within [`SPAN`].
+    /// A key came or may be idle earlier than it was: a round has to see it within [`SPAN`].
     #[inline]
     pub(super) fn look_again_after(&self, now: Nanos) {
         let Sweeps { again, due, .. } = &self.sweeps;
@@ -249,48 +147,30 @@ where
         }
     }
 
-    /// Visits the next places. Returns when the alarm has to go off again.
+    /// Visits the next shards. Returns when the alarm has to go off again.
     fn step(&self, round: &mut Round) -> Option<Nanos> {
-        if (round.shard, round.hand) == (0, None) {
+        if round.shard == 0 {
             self.sweeps.again.store(false, Ordering::SeqCst);
-            (round.earliest, round.unknown, round.went) = (NEVER, false, 0);
         }
-        let now = self.clock.now();
-        let mut looks = STEP;
-        while looks > 0 && round.shard < SHARDS {
-            let Round { shard, hand, earliest, unknown, went, .. } = &mut *round;
-            let (swept, removed) = self.sweep_table(
-                *shard,
-                |_| *hand,
-                looks,
-                |shard, place, now| {
-                    match shard.idle(place, now) {
-                        Idle::Now => return true,
-                        Idle::From(time) => *earliest = time.min(*earliest),
-                        Idle::Unknown => *unknown = true,
-                    }
-                    false
-                },
-            );
-            looks = looks.saturating_sub(swept.looked);
-            *hand = swept.next;
-            *shard += usize::from(hand.is_none());
-            *went += removed;
+        let (now, mut looks) = (self.clock.now(), 0);
+        while round.shard < self.shards() {
+            if looks >= STEP {
+                return Some(now);
+            }
+            let swept = self.sweep_idle(round.shard);
+            round.shard += 1;
+            looks += swept.looked;
+            round.went |= swept.went > 0;
+            round.earliest = round.earliest.min(swept.idle_from);
+            round.is_in_use |= swept.is_in_use;
         }
-        if round.shard < SHARDS {
-            return Some(now);
-        }
-        round.shard = 0;
+        let is_news = self.sweeps.again.load(Ordering::SeqCst);
+        let patience = if round.went || is_news { SPAN } else { round.patience };
+        let Round { earliest, is_in_use, .. } =
+            std::mem::replace(round, Round::begin(patience.saturating_mul(2)));
         let soon = now.saturating_add(SPAN);
-        if round.went > 0 || self.sweeps.again.load(Ordering::SeqCst) {
-            round.patience = SPAN;
-        }
-        if self.sweeps.again.load(Ordering::SeqCst) {
-            return Some(soon);
-        }
-        let look = if round.unknown { now.saturating_add(round.patience) } else { NEVER };
-        round.patience = round.patience.saturating_mul(2);
-        let next = round.earliest.max(soon).min(look);
+        let look = if is_in_use { now.saturating_add(patience) } else { NEVER };
+        let next = if is_news { soon } else { earliest.max(soon).min(look) };
         (next < NEVER).then_some(next)
     }
 }
