@@ -32,7 +32,7 @@ where
     /// ```
     pub fn set_policy(&self, policy: P) {
         self.table.set_rule(Rule::One(policy));
-        self.table.observer.report(&Event::PolicyChanged { rate: None });
+        self.table.common.observer.report(&Event::PolicyChanged { rate: None });
     }
 
     /// Puts each key under the policy that `policy_of` returns for it; see
@@ -48,7 +48,7 @@ where
     /// ```
     pub fn set_policies(&self, policy_of: impl Fn(&K) -> P + Send + Sync + 'static) {
         self.table.set_rule(Rule::Each(Box::new(policy_of)));
-        self.table.observer.report(&Event::PolicyChanged { rate: None });
+        self.table.common.observer.report(&Event::PolicyChanged { rate: None });
     }
 
     /// Calls the function of the key again for this key; use it after the function's result has changed. Does
@@ -97,7 +97,7 @@ where
         duration: Duration,
     ) -> Result<(), Error> {
         self.table.line(key, false)?.with_lock(|inner, now| inner.pause(now, duration));
-        self.table.observer.paused(duration);
+        self.table.common.observer.paused(duration);
         Ok(())
     }
 
@@ -119,7 +119,7 @@ where
     /// ```
     pub fn resume<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
         self.table.line(key, false)?.with_lock(|inner, now| inner.resume(now));
-        self.table.observer.report(&Event::Resumed);
+        self.table.common.observer.report(&Event::Resumed);
         Ok(())
     }
 

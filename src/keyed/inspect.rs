@@ -95,33 +95,33 @@ where
     /// The name given to the [builder](crate::KeyedRateLimiterBuilder::name).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.table.observer.name.as_deref()
+        self.table.common.observer.name.as_deref()
     }
 
     /// The clock that decides and wakes waiters.
     #[must_use]
     pub fn clock(&self) -> &Clock {
-        &self.table.clock
+        &self.table.common.clock
     }
 
     /// The maximum number of keys; see [`crate::KeyedRateLimiterBuilder::max_keys`].
     #[must_use]
     pub fn max_keys(&self) -> usize {
-        self.table.options.max_keys
+        self.table.common.options.max_keys
     }
 
     /// The maximum number of waiters at each key; `usize::MAX` if the
     /// [builder](crate::KeyedRateLimiterBuilder::max_waiters) set none.
     #[must_use]
     pub fn max_waiters(&self) -> usize {
-        self.table.options.bounds.waiters
+        self.table.common.options.bounds.waiters
     }
 
     /// The maximum number of permits that the waiters of one key together may ask for; `u64::MAX` if
     /// the [builder](crate::KeyedRateLimiterBuilder::max_queued_permits) set none.
     #[must_use]
     pub fn max_queued_permits(&self) -> u64 {
-        self.table.options.bounds.permits
+        self.table.common.options.bounds.permits
     }
 
     /// The keys in the table, in no particular order. They are read shard by shard, not atomically.
@@ -142,17 +142,17 @@ where
     /// How long callers waited at all keys, and for which limit of the policy.
     #[must_use]
     pub fn waits(&self) -> Waits {
-        self.table.observer.waits()
+        self.table.common.observer.waits()
     }
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> observe::Observe {
         observe::observe(
             &self.table,
-            |table| &table.observer,
+            |table| &table.common.observer,
             |table| observe::Observation {
                 stats: table.stats(),
-                waits: table.observer.waits(),
+                waits: table.common.observer.waits(),
                 waiting: table.queue_len(),
                 ..observe::Observation::default()
             },
@@ -163,12 +163,12 @@ where
 impl<K, P: Policy, S> fmt::Debug for KeyedRateLimiter<K, P, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("KeyedRateLimiter");
-        if let Some(name) = &self.table.observer.name {
+        if let Some(name) = &self.table.common.observer.name {
             shown.field("name", name);
         }
         shown
             .field("keys", &self.table.len())
-            .field("clock", &self.table.clock)
+            .field("clock", &self.table.common.clock)
             .finish_non_exhaustive()
     }
 }

@@ -8,12 +8,14 @@
 //! such corrections are counted, and which the grant finds by its number.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashTable;
 
 use super::states::{Rule, States, Word};
+use super::table::Common;
 use crate::clock::Monotone;
 use crate::error::Error;
 use crate::line::{Charge, Line, denied};
@@ -26,37 +28,30 @@ use crate::wait_queue::{AfterUnlock, NEVER};
 
 // In the order of use, so that a call needs few cache lines of it.
 #[repr(C)]
-pub(super) struct Shard<K, P: Policy> {
+pub(super) struct Shard<K, P: Policy, S> {
     pub(super) is_closed: bool,
     pub(super) time: Monotone,
     table: HashTable<Entry<K>>,
     /// The number of grants, and the bucket of the last one's key.
     grants: u64,
     last: usize,
-    states: States<K, P>,
     pub(super) stats: Stats,
+    states: States<K, P>,
     /// The number of the change of the rule that holds here.
     changes: u64,
     /// The limiters of grants that are kept.
     pub(super) held: BTreeMap<GrantId, Arc<Line<P>>>,
-    /// No key is idle before.
+    /// No key is idle before, and the alarm need not look before.
     idle_from: Nanos,
+    pub(super) look_at: Nanos,
+    /// Since when there have been keys of which the first is not known: with waiters, or grants that are kept.
+    in_use_since: Option<Nanos>,
+    common: Arc<Common<S>>,
 }
 
 struct Entry<K> {
     key: K,
     word: Word,
-}
-
-/// What a sweep found.
-pub(super) struct Swept {
-    /// How many keys it looked at, and how many of them went.
-    pub(super) looked: usize,
-    pub(super) went: usize,
-    /// From when on one of those that stay is idle.
-    pub(super) idle_from: Nanos,
-    /// Whether there are keys of which this is not known: with waiters, or grants that are kept.
-    pub(super) is_in_use: bool,
 }
 
 /// A bucket is valid until a key is added or the lock is released.
@@ -70,58 +65,45 @@ fn decide<P: Policy>(
     cost: P::Cost,
     max_wait: Option<Duration>,
 ) -> Option<Result<Charge<P::Receipt>, Error>> {
-    let is_ready = cost.is_zero() || (P::HOOKS.ready_now)(policy, state, now, cost);
-    if is_ready && P::HELD {
-        return None;
-    }
-    if is_ready {
+    if cost.is_zero() || (P::HOOKS.ready_now)(policy, state, now, cost) {
         // No receipt of a key without a limiter can be given back.
-        let receipt = (!cost.is_zero()).then(|| (P::HOOKS.charge_alone)(policy, state, now, cost));
-        return Some(Ok(Charge { waited: 0, receipt, limited_by: None }));
+        let charge = || (P::HOOKS.charge_alone)(policy, state, now, cost);
+        let receipt = (!cost.is_zero() && !P::HELD).then(charge);
+        return (!P::HELD).then_some(Ok(Charge { waited: 0, receipt, limited_by: None }));
     }
-    refuse(policy, state, now, cost, max_wait).map(Err)
-}
-
-/// The error of a caller that is not ready, unless it can wait.
-fn refuse<P: Policy>(
-    policy: &P,
-    state: &mut P::State,
-    now: Nanos,
-    cost: P::Cost,
-    max_wait: Option<Duration>,
-) -> Option<Error> {
     let ready = match policy.ready_at(state, now, cost) {
         Ok(ready) => ready,
-        Err(error) => return Some(error.into()),
+        Err(error) => return Some(Err(error.into())),
     };
     let is_too_late =
         |wait: Duration| wait.is_zero() || now.saturating_add(wait) < ready.earliest();
-    max_wait.is_some_and(is_too_late).then(|| denied(policy, state, now, cost, ready))
+    max_wait.is_some_and(is_too_late).then(|| Err(denied(policy, state, now, cost, ready)))
 }
 
-impl<K, P: Policy> Shard<K, P> {
-    pub(super) fn new(rule: Arc<Rule<K, P>>) -> Self {
+impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
+    pub(super) fn new(rule: Arc<Rule<K, P>>, common: Arc<Common<S>>) -> Self {
         Self {
+            is_closed: false,
             time: Monotone::new(Nanos::ZERO),
             table: HashTable::new(),
-            states: States::new(rule),
-            stats: Stats::default(),
-            is_closed: false,
-            changes: 0,
             grants: 0,
             last: 0,
+            stats: Stats::default(),
+            states: States::new(rule),
+            changes: 0,
             held: BTreeMap::new(),
             idle_from: NEVER,
+            look_at: NEVER,
+            in_use_since: None,
+            common,
         }
     }
 
-    /// Refuses a caller of a closed table.
-    pub(super) fn check_open(&mut self) -> Result<(), Error> {
-        self.stats.refused += u64::from(self.is_closed);
-        if self.is_closed { Err(Error::Closed) } else { Ok(()) }
+    /// The current time, in the order of the decisions under this lock.
+    pub(super) fn now(&mut self) -> Nanos {
+        self.time.read(self.common.clock.now())
     }
 
-    #[inline(always)]
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<usize> {
         self.table.find_bucket_index(hash, |entry| is_it(&entry.key))
     }
@@ -146,7 +128,7 @@ impl<K, P: Policy> Shard<K, P> {
         }
     }
 
-    /// Decides a call, and counts it. `None`: it takes the [line](Self::line) of the key.
+    /// Decides a call by the state of its key, and counts it. `None`: it takes the [line](Self::line) of the key.
     pub(super) fn decide(
         &mut self,
         bucket: usize,
@@ -155,9 +137,8 @@ impl<K, P: Policy> Shard<K, P> {
         max_wait: Option<Duration>,
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
         let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
-        let decided = self
-            .states
-            .with(word, now, |policy, state| decide(policy, state, now, cost, max_wait))??;
+        let decide = |policy: &P, state: &mut _| decide(policy, state, now, cost, max_wait);
+        let decided = self.states.with(word, now, decide)??;
         match &decided {
             Ok(charge) => self.stats.granted += u64::from(charge.receipt.is_some()),
             Err(_) => self.stats.refused += 1,
@@ -175,30 +156,27 @@ impl<K, P: Policy> Shard<K, P> {
 
     /// Another call comes before the last grant is dropped.
     #[cold]
-    pub(super) fn hold(&mut self, id: GrantId, new: impl FnOnce(P, P::State) -> Arc<Line<P>>) {
-        let line = self.line(self.last, new);
+    pub(super) fn hold(&mut self, id: GrantId) {
+        let line = self.line(self.last);
         self.held.insert(id, line);
     }
 
-    /// The limiter of a key, made by `new` if it has none.
-    pub(super) fn line(
-        &mut self,
-        bucket: usize,
-        new: impl FnOnce(P, P::State) -> Arc<Line<P>>,
-    ) -> Arc<Line<P>> {
-        self.idle_from = Nanos::ZERO;
-        self.states.line(&mut self.table.get_bucket_mut(bucket).expect(FOUND).word, new)
+    /// The limiter of a key, made if it has none.
+    pub(super) fn line(&mut self, bucket: usize) -> Arc<Line<P>> {
+        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
+        if let Some(line) = self.states.line(*word) {
+            return Arc::clone(line);
+        }
+        let Some(state) = self.states.take(*word) else { unreachable!("it has no limiter") };
+        let line = self.common.line(self.states.one().clone(), state);
+        *word = self.states.add_line(Arc::clone(&line));
+        self.may_be_idle(Nanos::ZERO);
+        line
     }
 
     /// All limiters.
     pub(super) fn lines(&self) -> Vec<Arc<Line<P>>> {
-        self.states.lines().cloned().collect()
-    }
-
-    /// Puts a key back into as little as it needs.
-    pub(super) fn settle(&mut self, bucket: usize, now: Nanos) {
-        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
-        self.states.settle(word, now, &mut self.stats);
+        self.table.iter().filter_map(|entry| self.states.line(entry.word)).cloned().collect()
     }
 
     /// A copy of the policy and the state of a key. `None`: it has a limiter.
@@ -207,139 +185,147 @@ impl<K, P: Policy> Shard<K, P> {
         self.states.with(word, now, |policy, state| (policy.clone(), state.clone()))
     }
 
-    /// Adds a key that is absent. The table must have [room](Self::make_room).
+    /// The policy and the state of an absent key. Calls the function of the key.
+    pub(super) fn absent(&self, key: &K, now: Nanos) -> (P, P::State) {
+        let policy = self.states.rule.policy_of(key);
+        let is_new = self.common.options.absent_is_new;
+        let state = if is_new { policy.start(now) } else { policy.idle(now) };
+        (policy, state)
+    }
+
+    /// Adds a key that is absent. Before the table doubles, the keys that are idle go: they are returned.
     pub(super) fn insert(
         &mut self,
         (hash, key): (u64, K),
-        (state, own): (P::State, Option<Box<P>>),
+        (policy, state): (P, P::State),
         now: Nanos,
-        hash_of: impl Fn(&K) -> u64,
-    ) -> usize {
-        let word = self.states.add(state, own, now);
-        let entry = Entry { key, word };
-        self.table.insert_unique(hash, entry, |entry| hash_of(&entry.key)).bucket_index()
-    }
-
-    /// Before the table doubles, the keys that are idle go.
-    pub(super) fn make_room(&mut self, now: Nanos, hash_of: impl Fn(&K) -> u64) -> Vec<K> {
-        if self.table.len() < self.table.capacity() {
-            return Vec::new();
+    ) -> (usize, Vec<K>) {
+        let mut gone = Vec::new();
+        if self.table.len() == self.table.capacity() {
+            gone = self.sweep_idle(now).1;
+            if self.table.len() >= self.table.num_buckets() / 2 {
+                let hash_of = |entry: &Entry<K>| self.common.hasher.hash_one(&entry.key);
+                self.table.reserve(self.table.len() + 1, hash_of);
+            }
         }
-        let gone = self.sweep_idle(now, &hash_of).0;
-        if gone.len() <= self.table.len() / 4 {
-            self.table.reserve(self.table.len() + 1, |entry| hash_of(&entry.key));
-        }
-        gone
-    }
-
-    /// From when on a key is idle; `None` while it is in use.
-    pub(super) fn idle_at(&mut self, bucket: usize, now: Nanos) -> Option<Nanos> {
-        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
-        let idle_at = self.states.with(word, now, |policy, state| policy.idle_at(state))?;
-        Some(idle_at.unwrap_or(NEVER))
-    }
-
-    /// A key may be idle from then on.
-    pub(super) fn may_be_idle(&mut self, from: Nanos) {
-        self.idle_from = self.idle_from.min(from);
+        let word = match &*self.states.rule {
+            Rule::One(_) => self.states.add_state(&policy, state, now),
+            Rule::Each(_) => self.states.add_line(self.common.line(policy, state)),
+        };
+        let hash_of = |entry: &Entry<K>| self.common.hasher.hash_one(&entry.key);
+        (self.table.insert_unique(hash, Entry { key, word }, hash_of).bucket_index(), gone)
     }
 
     pub(super) fn remove(&mut self, bucket: usize) -> K {
         let Ok(entry) = self.table.get_bucket_entry(bucket) else { unreachable!("{FOUND}") };
         let Entry { key, word } = entry.remove().0;
-        self.states.remove(word);
+        self.states.remove(word, &mut self.stats);
         key
     }
 
-    /// Removes all idle keys, and returns them: the drop of a key may run any code, and needs to be without a lock.
-    pub(super) fn sweep_idle(
-        &mut self,
-        now: Nanos,
-        hash_of: impl Fn(&K) -> u64,
-    ) -> (Vec<K>, Swept) {
-        if self.idle_from > now {
-            let idle_from = self.idle_from;
-            return (Vec::new(), Swept { looked: 0, went: 0, idle_from, is_in_use: false });
-        }
-        self.sweep(now, hash_of, |_, idle_at| idle_at <= now)
+    /// From when on a key is idle; `None` while it is in use. A limiter that has nothing to do becomes a state again.
+    pub(super) fn idle_at(&mut self, bucket: usize, now: Nanos) -> Option<Nanos> {
+        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
+        self.states.idle_at(word, now, &mut self.stats)
+    }
+
+    /// A key may be idle from then on.
+    pub(super) fn may_be_idle(&mut self, from: Nanos) {
+        self.idle_from = self.idle_from.min(from);
+        self.look_at = self.look_at.min(from);
+        self.in_use_since = None;
+    }
+
+    /// Removes all idle keys, unless it is known that there are none. Returns how many keys it looked at, and those that
+    /// go: the drop of a key may run any code, and needs to be without a lock.
+    pub(super) fn sweep_idle(&mut self, now: Nanos) -> (usize, Vec<K>) {
+        let may_be_idle = self.idle_from <= now;
+        let looked = if may_be_idle { self.table.len() } else { 0 };
+        (
+            looked,
+            if may_be_idle { self.sweep(now, |_, idle_at| idle_at <= now) } else { Vec::new() },
+        )
     }
 
     /// Removes the keys that are not in use and for which `goes` returns `true`.
-    pub(super) fn sweep(
-        &mut self,
-        now: Nanos,
-        hash_of: impl Fn(&K) -> u64,
-        mut goes: impl FnMut(&K, Nanos) -> bool,
-    ) -> (Vec<K>, Swept) {
-        let Self { table, states, stats, .. } = self;
-        let (looked, mut idle_from, mut is_in_use) = (table.len(), NEVER, false);
+    pub(super) fn sweep(&mut self, now: Nanos, mut goes: impl FnMut(&K, Nanos) -> bool) -> Vec<K> {
+        let Self { table, states, stats, common, .. } = self;
+        let (mut earliest, mut is_in_use) = (NEVER, false);
         let leaves = |Entry { key, word }: &mut Entry<K>| {
-            states.settle(word, now, stats);
-            let Some(idle_at) = states.with(word, now, |policy, state| policy.idle_at(state))
-            else {
+            let Some(idle_at) = states.idle_at(word, now, stats) else {
                 is_in_use = true;
                 return false;
             };
-            let idle_at = idle_at.unwrap_or(NEVER);
             let goes = goes(key, idle_at);
             if goes {
-                states.remove(*word);
+                states.remove(*word, stats);
             } else {
-                idle_from = idle_from.min(idle_at);
+                earliest = earliest.min(idle_at);
             }
             goes
         };
-        let gone: Vec<_> = table.extract_if(leaves).map(|entry| entry.key).collect();
+        let gone = table.extract_if(leaves).map(|entry| entry.key).collect();
         // Memory comes back in steps as short as those of growth.
         if table.len() < table.capacity() / 8 {
-            table.shrink_to(2 * table.len(), |entry| hash_of(&entry.key));
+            table.shrink_to(2 * table.len(), |entry| common.hasher.hash_one(&entry.key));
         }
         states.shrink();
-        self.idle_from = if is_in_use { Nanos::ZERO } else { idle_from };
-        let went = gone.len();
-        (gone, Swept { looked, went, idle_from, is_in_use })
+        (self.idle_from, self.look_at) = (earliest, earliest);
+        if is_in_use {
+            // To be looked at after as long again.
+            let since = *self.in_use_since.get_or_insert(now);
+            self.idle_from = Nanos::ZERO;
+            self.look_at = earliest.min(now.saturating_add(now.since(since)));
+        } else {
+            self.in_use_since = None;
+        }
+        gone
     }
 
-    /// Puts all keys under another rule, unless a later one holds already. `after` gets what is left to do without a
-    /// lock, as is the drop of the old rule.
+    /// Puts all keys under another rule, unless a later one holds already. Returns what is left to do without a lock: also
+    /// to drop the old rule.
     pub(super) fn set_rule(
         &mut self,
-        (number, rule): (u64, &Arc<Rule<K, P>>),
-        now: Nanos,
-        after: &mut Vec<AfterUnlock>,
-    ) -> Option<Arc<Rule<K, P>>> {
+        number: u64,
+        rule: &Arc<Rule<K, P>>,
+    ) -> (Vec<AfterUnlock>, Option<Arc<Rule<K, P>>>) {
+        let (now, mut after) = (self.now(), Vec::new());
         if self.changes > number {
-            return None;
+            return (after, None);
         }
-        // The function of the key may panic: before anything is changed.
-        let own: Vec<_> = self.table.iter().map(|entry| rule.own(&entry.key)).collect();
-        let old = std::mem::replace(&mut self.states.rule, Arc::clone(rule));
-        for (entry, own) in self.table.iter_mut().zip(own) {
-            self.states.renew(&mut entry.word, own, &old, now, after);
+        match &**rule {
+            Rule::One(policy) => {
+                for entry in &mut self.table {
+                    if let Some(line) = self.states.line(entry.word) {
+                        after.push(line.set_policy_quietly(policy.clone()));
+                    } else if let Some(mut state) = self.states.take(entry.word) {
+                        policy.migrate(self.states.one(), &mut state, now);
+                        entry.word = self.states.add_state(policy, state, now);
+                    }
+                }
+            }
+            Rule::Each(policy_of) => {
+                // The function of the key may panic: before anything is changed.
+                let policy_of = |entry: &Entry<K>| policy_of(&entry.key);
+                let policies: Vec<_> = self.table.iter().map(policy_of).collect();
+                let buckets: Vec<_> = self.table.iter_buckets().collect();
+                for (bucket, policy) in buckets.into_iter().zip(policies) {
+                    after.push(self.line(bucket).set_policy_quietly(policy));
+                }
+            }
         }
-        (self.changes, self.idle_from) = (number, Nanos::ZERO);
-        Some(old)
+        self.may_be_idle(Nanos::ZERO);
+        self.changes = number;
+        (after, Some(std::mem::replace(&mut self.states.rule, Arc::clone(rule))))
     }
 
     /// Calls the function of the key again for one key.
-    pub(super) fn refresh(&mut self, bucket: usize, now: Nanos, after: &mut Vec<AfterUnlock>) {
-        let entry = self.table.get_bucket_mut(bucket).expect(FOUND);
-        let rule = Arc::clone(&self.states.rule);
-        if let own @ Some(_) = rule.own(&entry.key) {
-            self.states.renew(&mut entry.word, own, &rule, now, after);
-            self.idle_from = Nanos::ZERO;
-        }
-    }
-
-    /// The state of an absent key, with its policy if it has one of its own. Calls the function of the key.
-    pub(super) fn absent(&self, key: &K, is_new: bool, now: Nanos) -> (P::State, Option<Box<P>>) {
-        let own = self.states.rule.own(key);
-        let policy = self.states.rule.policy(&own);
-        (if is_new { policy.start(now) } else { policy.idle(now) }, own)
-    }
-
-    pub(super) fn policy<'a>(&'a self, own: &'a Option<Box<P>>) -> &'a P {
-        self.states.rule.policy(own)
+    pub(super) fn refresh(&mut self, bucket: usize) -> Option<AfterUnlock> {
+        let key = &self.table.get_bucket(bucket).expect(FOUND).key;
+        let Rule::Each(policy_of) = &*self.states.rule else { return None };
+        let policy = policy_of(key);
+        self.may_be_idle(Nanos::ZERO);
+        Some(self.line(bucket).set_policy_quietly(policy))
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &K> {

@@ -24,7 +24,7 @@ use crate::rate_limiter::{Grant, GrantId, GrantOwner, KeyGuard, Keys, OpenGrant,
 use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard, OwnLine};
 use crate::units::Nanos;
-use crate::wait_queue::{Bounds, End};
+use crate::wait_queue::{AfterUnlock, Bounds, End};
 
 const KEYS_OF_A_SHARD: usize = 8192;
 
@@ -33,19 +33,24 @@ const KEYS_OF_A_SHARD: usize = 8192;
 const SHARDS: std::ops::Range<usize> = 128..4096;
 
 pub(super) struct Table<K, P: Policy, S> {
-    pub(super) clock: Clock,
-    hasher: S,
+    pub(super) common: Arc<Common<S>>,
     /// Their number is a power of two.
-    shards: Box<[OwnLine<Part<K, P>>]>,
+    shards: Box<[OwnLine<Part<K, P, S>>]>,
     /// The number of keys.
     pub(super) keys: AtomicUsize,
-    pub(super) options: Options,
-    /// Of all keys.
-    pub(super) observer: Arc<Observer>,
     pub(super) sweeps: Sweeps,
     /// The number of changes of the rule so far.
     changes: AtomicU64,
-    this: Weak<Self>,
+    pub(super) this: Weak<Self>,
+}
+
+/// What the shards have in common.
+pub(super) struct Common<S> {
+    pub(super) clock: Clock,
+    pub(super) hasher: S,
+    pub(super) options: Options,
+    /// Of all keys.
+    pub(super) observer: Arc<Observer>,
 }
 
 /// The options chosen in the builder.
@@ -58,12 +63,19 @@ pub(super) struct Options {
     pub(super) absent_is_new: bool,
 }
 
+impl<S> Common<S> {
+    /// The limiter of a key.
+    pub(super) fn line<P: Policy>(&self, policy: P, state: P::State) -> Arc<Line<P>> {
+        Line::of_key(policy, state, (&self.clock, &self.observer), self.options.bounds)
+    }
+}
+
 /// A shard, and beside its lock its last grant.
 // In the order of use, so that a call needs few cache lines of it.
 #[repr(C)]
-struct Part<K, P: Policy> {
+struct Part<K, P: Policy, S> {
     open: OpenGrant,
-    shard: Mutex<Shard<K, P>>,
+    shard: Mutex<Shard<K, P, S>>,
 }
 
 /// A call at a key: granted, or sent to the queue of the key, which the caller has still to join.
@@ -76,8 +88,8 @@ pub(crate) enum GrantOrWait<'a, P: Policy> {
 type Opened<'a, P> = ((GrantId, &'a OpenGrant), <P as Policy>::Receipt);
 
 /// A key in the table, which is locked. The fields are dropped in this order.
-struct Entered<'a, K, P: Policy> {
-    shard: MutexGuard<'a, Shard<K, P>>,
+struct Entered<'a, K, P: Policy, S> {
+    shard: MutexGuard<'a, Shard<K, P, S>>,
     gone: Gone<'a, K>,
     number: usize,
     bucket: usize,
@@ -95,11 +107,6 @@ impl<K> Drop for Gone<'_, K> {
     fn drop(&mut self) {
         self.of.fetch_sub(self.keys.len(), Ordering::Relaxed);
     }
-}
-
-#[inline(always)]
-fn refused(wait: Nanos) -> Error {
-    Error::Denied { retry_after: Some(wait.since(Nanos::ZERO)), part: None }
 }
 
 impl<K, P: Policy, S> Table<K, P, S> {
@@ -124,30 +131,26 @@ where
         let shards = full.clamp(SHARDS.start, SHARDS.end).next_power_of_two();
         // A model has one key.
         let shards = if cfg!(tollgate_loom) { 1 } else { shards };
-        let rule = Arc::new(rule);
+        let observer = Observer::new(options.reports.clone());
+        let (rule, common) = (Arc::new(rule), Common { clock, hasher, options, observer });
+        let common = Arc::new(common);
         let shard = |_| {
-            let shard = Mutex::new(Shard::new(Arc::clone(&rule)));
+            let shard = Mutex::new(Shard::new(Arc::clone(&rule), Arc::clone(&common)));
             OwnLine(Part { open: OpenGrant::none(), shard })
         };
+        let shards = (0..shards).map(shard).collect();
         Arc::new_cyclic(|this| Self {
-            clock,
-            hasher,
-            shards: (0..shards).map(shard).collect(),
+            shards,
+            common,
             keys: AtomicUsize::new(0),
-            observer: Observer::new(options.reports.clone()),
-            options,
             sweeps: Sweeps::default(),
             changes: AtomicU64::new(0),
             this: this.clone(),
         })
     }
 
-    pub(super) fn weak(&self) -> Weak<Self> {
-        self.this.clone()
-    }
-
-    pub(super) fn hash_of<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        self.hasher.hash_one(key)
+    fn hash_of<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        self.common.hasher.hash_one(key)
     }
 
     /// The shard of a hash. Some get twice as many keys as others, and the rest lie between: if all doubled at once, a key
@@ -161,24 +164,23 @@ where
         usize::try_from((share * self.shards.len() as u64) >> 16).unwrap_or_default()
     }
 
-    #[inline]
-    fn part(&self, number: usize) -> &Part<K, P> {
-        &self.shards[number].0
-    }
-
     /// Locks a shard. What it holds is exact then: a grant that is kept has been recorded.
     #[inline]
-    pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, Shard<K, P>> {
-        let part = self.part(number);
-        let mut shard = part.shard.lock();
-        if let Some(id) = part.open.take() {
-            shard.hold(id, |policy, state| self.new_line(policy, state));
+    pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, Shard<K, P, S>> {
+        let Part { open, shard } = &self.shards[number].0;
+        let mut shard = shard.lock();
+        if let Some(id) = open.take() {
+            shard.hold(id);
         }
         shard
     }
 
-    fn new_line(&self, policy: P, state: P::State) -> Arc<Line<P>> {
-        Line::of_key(policy, state, (&self.clock, &self.observer), self.options.bounds)
+    /// Does the same with each shard.
+    pub(super) fn each<R>(
+        &self,
+        mut act: impl FnMut(&mut Shard<K, P, S>) -> R,
+    ) -> impl Iterator<Item = R> {
+        (0..self.shards.len()).map(move |number| act(&mut self.lock(number)))
     }
 
     /// Decides a call that need not wait, if the word of its key decides it: most calls. [`arrive`](Self::arrive) decides
@@ -197,7 +199,7 @@ where
         let hash = self.hash_of(key);
         let number = self.number_of(hash);
         // Before the lock: to read the clock under it would keep other callers waiting.
-        let read = self.clock.now();
+        let read = self.common.clock.now();
         let mut shard = self.lock(number);
         if shard.is_closed {
             return Attempt::Undecided;
@@ -221,9 +223,14 @@ where
 
     /// A grant is made at a key of this shard.
     #[inline(always)]
-    fn open(&self, shard: &mut Shard<K, P>, number: usize, bucket: usize) -> (GrantId, &OpenGrant) {
-        let open = &self.part(number).open;
-        let id = GrantId::new(shard.grant(bucket), number, self.shards.len());
+    fn open(
+        &self,
+        shard: &mut Shard<K, P, S>,
+        number: usize,
+        bucket: usize,
+    ) -> (GrantId, &OpenGrant) {
+        let open = &self.shards[number].0.open;
+        let id = GrantId::new(shard.grant(bucket), number, self.shards());
         open.open(id);
         (id, open)
     }
@@ -296,7 +303,8 @@ where
         let mut entered = self.enter(key, false)?;
         let Entered { ref mut shard, number, bucket, now, is_new, .. } = entered;
         if !P::HELD {
-            shard.settle(bucket, now);
+            // A limiter that has nothing to do becomes a state again.
+            shard.idle_at(bucket, now);
         }
         let outcome = match shard.decide(bucket, now, cost, max_wait) {
             Some(Ok(charge)) => {
@@ -304,24 +312,17 @@ where
                 Ok(GrantOrWait::Granted(self.grant(open, cost, charge)))
             }
             Some(Err(error)) => Err(error),
-            None => {
-                let line = shard.line(bucket, |policy, state| self.new_line(policy, state));
-                Ok(GrantOrWait::Waiting(RateLimiter::of_line(line)))
-            }
+            None => Ok(GrantOrWait::Waiting(RateLimiter::of_line(shard.line(bucket)))),
         };
-        if !is_new {
-            return outcome;
-        }
-        let idle_at = shard.idle_at(bucket, now);
-        // A refused key takes no room, unless it would begin anew with each call: what its callers wait for would never
-        // come.
-        let fills = || idle_at.is_none_or(|idle_at| idle_at > now);
-        match &outcome {
-            Err(Error::Denied { .. }) if fills() => self.added(entered, idle_at),
-            Ok(_) => self.added(entered, idle_at),
-            Err(_) => {
-                let key = shard.remove(bucket);
-                entered.gone.keys.push(key);
+        if is_new {
+            let idle_at = shard.idle_at(bucket, now).unwrap_or_default();
+            // A refused key takes no room, unless it would begin anew with each call: what its callers wait for would
+            // never come.
+            let fills = || idle_at > now;
+            match &outcome {
+                Err(Error::Denied { .. }) if fills() => self.added(entered, idle_at),
+                Ok(_) => self.added(entered, idle_at),
+                Err(_) => entered.gone.keys.push(shard.remove(bucket)),
             }
         }
         outcome
@@ -335,10 +336,9 @@ where
         closes: bool,
     ) -> Result<Arc<Line<P>>, Error> {
         let mut entered = self.enter(key, closes)?;
-        let new = |policy, state| self.new_line(policy, state);
-        let line = entered.shard.line(entered.bucket, new);
+        let line = entered.shard.line(entered.bucket);
         if entered.is_new {
-            self.added(entered, None);
+            self.added(entered, Nanos::ZERO);
         }
         Ok(line)
     }
@@ -348,43 +348,41 @@ where
         &self,
         key: &Q,
         closes: bool,
-    ) -> Result<Entered<'_, K, P>, Error> {
-        let Options { absent_is_new, max_keys, .. } = self.options;
-        let max_keys = if closes { usize::MAX } else { max_keys };
+    ) -> Result<Entered<'_, K, P, S>, Error> {
+        let max_keys = if closes { usize::MAX } else { self.common.options.max_keys };
         let hash = self.hash_of(key);
         let number = self.number_of(hash);
         loop {
             let mut gone = Gone { keys: Vec::new(), of: &self.keys };
             let mut shard = self.lock(number);
-            if !closes {
-                shard.check_open()?;
+            if shard.is_closed && !closes {
+                shard.stats.refused += 1;
+                return Err(Error::Closed);
             }
-            let now = shard.time.read(self.clock.now());
+            let now = shard.now();
             if let Some(bucket) = shard.find(hash, |entry| key.is_key(entry)) {
                 return Ok(Entered { shard, gone, number, bucket, now, is_new: false });
             }
+            // Dropped after unlocking, like all keys.
             let new = key.to_key();
-            let state = shard.absent(&new, absent_is_new, now);
+            let state = shard.absent(&new, now);
             let more = |keys| (keys < max_keys).then_some(keys + 1);
-            if self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-                drop(shard);
-                drop(new);
-                self.make_room(number)?;
-                continue;
+            if self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
+                let bucket;
+                (bucket, gone.keys) = shard.insert((hash, new), state, now);
+                return Ok(Entered { shard, gone, number, bucket, now, is_new: true });
             }
-            let hash_of = |key: &K| self.hash_of(key);
-            gone.keys = shard.make_room(now, hash_of);
-            let bucket = shard.insert((hash, new), state, now, hash_of);
-            return Ok(Entered { shard, gone, number, bucket, now, is_new: true });
+            drop(shard);
+            self.make_room(number)?;
         }
     }
 
-    /// A key that is new stays in the table, and is idle from then on, if that is known.
-    fn added(&self, entered: Entered<'_, K, P>, idle_at: Option<Nanos>) {
-        let Entered { mut shard, now, gone, .. } = entered;
-        shard.may_be_idle(idle_at.unwrap_or(Nanos::ZERO));
-        drop((shard, gone));
-        self.look_again_after(now);
+    /// A key that is new stays in the table, and may be idle from then on.
+    fn added(&self, mut entered: Entered<'_, K, P, S>, idle_at: Nanos) {
+        let now = entered.now;
+        entered.shard.may_be_idle(idle_at);
+        drop(entered);
+        self.look_by(now, idle_at);
     }
 
     /// Looks at the limiter of a key. One without is looked at as if it had one, an absent one as if it came now.
@@ -397,15 +395,12 @@ where
         // Dropped after unlocking, like all keys.
         let absent;
         let mut shard = self.lock(self.number_of(hash));
-        let now = shard.time.read(self.clock.now());
+        let now = shard.now();
         let copy = match shard.find(hash, |entry| key.is_key(entry)) {
-            Some(bucket) => shard
-                .copy(bucket, now)
-                .ok_or_else(|| shard.line(bucket, |policy, state| self.new_line(policy, state))),
+            Some(bucket) => shard.copy(bucket, now).ok_or_else(|| shard.line(bucket)),
             None => {
                 absent = key.to_key();
-                let (state, own) = shard.absent(&absent, self.options.absent_is_new, now);
-                Ok((shard.policy(&own).clone(), state))
+                Ok(shard.absent(&absent, now))
             }
         };
         drop(shard);
@@ -417,40 +412,31 @@ where
 
     /// Puts all keys under another rule, shard by shard. If several calls run at once, the last rule wins.
     pub(super) fn set_rule(&self, rule: Rule<K, P>) {
-        let rule = (self.changes.fetch_add(1, Ordering::Relaxed), &Arc::new(rule));
-        for number in 0..self.shards.len() {
-            let mut after = Vec::new();
-            let mut shard = self.lock(number);
-            let now = shard.time.read(self.clock.now());
-            let old = shard.set_rule(rule, now, &mut after);
-            drop(shard);
+        let (number, rule) = (self.changes.fetch_add(1, Ordering::Relaxed), Arc::new(rule));
+        for (after, old) in self.each(|shard| shard.set_rule(number, &rule)) {
             drop(old);
-            after.into_iter().for_each(crate::wait_queue::AfterUnlock::run);
-            self.look_again_after(now);
+            after.into_iter().for_each(AfterUnlock::run);
         }
+        self.look_by(self.common.clock.now(), Nanos::ZERO);
     }
 
     /// Calls the function of the key again for one key.
     pub(super) fn refresh<Q: ToKey<K> + ?Sized>(&self, key: &Q) {
         let hash = self.hash_of(key);
-        let mut after = Vec::new();
         let mut shard = self.lock(self.number_of(hash));
-        let Some(bucket) = shard.find(hash, |entry| key.is_key(entry)) else { return };
-        let now = shard.time.read(self.clock.now());
-        shard.refresh(bucket, now, &mut after);
+        let found = shard.find(hash, |entry| key.is_key(entry));
+        let after = found.and_then(|bucket| shard.refresh(bucket));
         drop(shard);
-        after.into_iter().for_each(crate::wait_queue::AfterUnlock::run);
-        self.look_again_after(now);
+        after.map(AfterUnlock::run);
     }
 
     /// Lets no caller in at any key. Returns the limiters, at which callers may wait.
     pub(super) fn close(&self, end: End<'_>) -> Vec<Arc<Line<P>>> {
-        let close = |number| {
-            let mut shard = self.lock(number);
+        let close = |shard: &mut Shard<K, P, S>| {
             shard.is_closed = true;
             shard.lines()
         };
-        let mut lines: Vec<_> = (0..self.shards.len()).flat_map(close).collect();
+        let mut lines: Vec<_> = self.each(close).flatten().collect();
         lines.retain(|line| line.end(end));
         lines
     }
@@ -464,31 +450,29 @@ where
     #[cfg(feature = "metrics")]
     pub(super) fn queue_len(&self) -> usize {
         let waiting = |line: Arc<Line<P>>| line.look(|inner, _| inner.queue_len());
-        (0..self.shards.len()).flat_map(|number| self.lock(number).lines()).map(waiting).sum()
+        self.each(|shard| shard.lines()).flatten().map(waiting).sum()
     }
 
     pub(super) fn keys(&self) -> Vec<K>
     where
         K: Clone,
     {
-        let mut keys = Vec::with_capacity(self.len());
-        for number in 0..self.shards.len() {
-            keys.extend(self.lock(number).keys().cloned());
-        }
-        keys
+        self.each(|shard| shard.keys().cloned().collect::<Vec<_>>()).flatten().collect()
     }
 
     pub(super) fn stats(&self) -> Stats {
         let mut stats = Stats::default();
-        for number in 0..self.shards.len() {
-            let shard = self.lock(number);
-            stats.add(shard.stats);
-            let lines = shard.lines();
-            drop(shard);
+        for (counts, lines) in self.each(|shard| (shard.stats, shard.lines())) {
+            stats.add(counts);
             lines.iter().for_each(|line| stats.add(line.stats()));
         }
         stats
     }
+}
+
+#[inline(always)]
+fn refused(wait: Nanos) -> Error {
+    Error::Denied { retry_after: Some(wait.since(Nanos::ZERO)), part: None }
 }
 
 impl<K, P, S> Keys<P> for Table<K, P, S>
@@ -504,15 +488,16 @@ where
 
     fn close(&self, id: GrantId) {
         let number = id.shard(self.shards.len());
-        if self.part(number).open.close(id) {
+        if self.shards[number].0.open.close(id) {
             return;
         }
         let mut shard = self.lock(number);
         let line = shard.held.remove(&id);
-        let now = shard.time.read(self.clock.now());
+        shard.may_be_idle(Nanos::ZERO);
+        let now = shard.now();
         drop(shard);
         drop(line);
-        self.look_again_after(now);
+        self.look_by(now, Nanos::ZERO);
     }
 
     fn share(&self) -> Arc<dyn Keys<P>> {
