@@ -1,12 +1,13 @@
 //! A limit for each key.
 //!
 //! A key is what its policy remembers of it, and becomes a limiter when a caller waits there or keeps a grant. The
-//! methods are here and in `inspect` and `admin`. A call finds its key in `table`, under the lock of a `shard`, which
+//! methods are here and in `inspect` and `admin`. A `call` finds its key in the `table`, under the lock of a `shard`, which
 //! decides by what `states` keeps of the key. `sweep` drops idle keys.
 
 mod admin;
 pub(crate) mod at_key;
 pub(crate) mod builder;
+mod call;
 pub(crate) mod hash;
 mod inspect;
 #[cfg(all(test, tollgate_loom))]
@@ -24,8 +25,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use at_key::KeyRef;
+use call::Call;
+pub(crate) use call::GrantOrWait;
 use hash::FastHash;
-pub(crate) use table::GrantOrWait;
 pub use to_key::ToKey;
 
 use crate::clock::Clock;
@@ -201,7 +203,7 @@ where
         key: &Q,
         n: P::Cost,
     ) -> Result<Grant<'_, P>, Error> {
-        self.table.try_at(key, n)
+        self.key(key).try_acquire(n)
     }
 
     /// Acquires `n` permits at `key` if they can be granted within `timeout`; fails **at once** if they cannot.
@@ -308,13 +310,18 @@ where
         self.acquire(key, n).reserve()
     }
 
+    #[inline(always)]
+    fn key<'t, 'k, Q: ToKey<K> + ?Sized>(&'t self, key: &'k Q) -> Call<'t, 'k, K, P, Q, S> {
+        Call { table: &self.table, key }
+    }
+
     /// The grant of a call, or the limiter of the key, in whose queue it waits.
     pub(crate) fn grant_or_wait<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
         ask: &Ask<P::Cost>,
     ) -> Result<GrantOrWait<'static, P>, Error> {
-        Ok(match self.table.grant_or_wait(key, ask)? {
+        Ok(match self.key(key).grant_or_wait(ask)? {
             GrantOrWait::Granted(grant) => GrantOrWait::Granted(grant.into_owned()),
             GrantOrWait::Waiting(limiter) => GrantOrWait::Waiting(limiter),
         })

@@ -71,7 +71,7 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn refresh<Q: ToKey<K> + ?Sized>(&self, key: &Q) {
-        self.table.refresh(key);
+        self.key(key).refresh();
     }
 
     /// Grants nothing at `key` for `duration` from now; see
@@ -96,7 +96,7 @@ where
         key: &Q,
         duration: Duration,
     ) -> Result<(), Error> {
-        self.table.line(key, false)?.with_lock(|inner, now| inner.pause(now, duration));
+        self.key(key).line(false)?.with_lock(|inner, now| inner.pause(now, duration));
         self.table.common.observer.paused(duration);
         Ok(())
     }
@@ -118,7 +118,7 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn resume<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
-        self.table.line(key, false)?.with_lock(|inner, now| inner.resume(now));
+        self.key(key).line(false)?.with_lock(|inner, now| inner.resume(now));
         self.table.common.observer.report(&Event::Resumed);
         Ok(())
     }
@@ -139,7 +139,7 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reset<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
-        self.table.line(key, false)?.with_lock(|inner, now| inner.reset(now));
+        self.key(key).line(false)?.with_lock(|inner, now| inner.reset(now));
         Ok(())
     }
 

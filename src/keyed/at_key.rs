@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::call::{Call, GrantOrWait};
 use super::hash::FastHash;
 use super::table::Table;
-use super::{GrantOrWait, KeyedRateLimiter, ToKey};
+use super::{KeyedRateLimiter, ToKey};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Acquire, Ask, Borrowed, Handle, InProcess, Limiter, Queue, sealed::Sealed};
@@ -97,12 +98,12 @@ impl<P: Policy> KeyPlace<P> {
 /// One key of a [`KeyedRateLimiter`](crate::KeyedRateLimiter), borrowed: what a call waits at. `Q` is the borrowed form of the key that
 /// the caller passed.
 pub struct KeyRef<'a, K, P: Policy, Q: ?Sized = K, S = FastHash> {
-    table: &'a Arc<Table<K, P, S>>,
+    table: &'a Table<K, P, S>,
     key: &'a Q,
 }
 
 impl<'a, K, P: Policy, Q: ?Sized, S> KeyRef<'a, K, P, Q, S> {
-    pub(super) fn new(table: &'a Arc<Table<K, P, S>>, key: &'a Q) -> Self {
+    pub(super) fn new(table: &'a Table<K, P, S>, key: &'a Q) -> Self {
         Self { table, key }
     }
 }
@@ -152,7 +153,7 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Result<Grant<'a, P>, Error>> {
         let Self { table, key } = *limiter.get();
-        place.poll(ask, || table.grant_or_wait(key, ask), context)
+        place.poll(ask, || Call { table, key }.grant_or_wait(ask), context)
     }
 
     fn poll_enter(
@@ -162,7 +163,7 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
         let Self { table, key } = *limiter.get();
-        place.enter(|| table.line(key, false), ask, context)
+        place.enter(|| Call { table, key }.line(false), ask, context)
     }
 
     fn leave(_: &Self::Handle, ask: &Ask<P::Cost>, place: &mut KeyPlace<P>) {
@@ -274,7 +275,7 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let now = self.limiter.table.look(&self.key, |inner, now| inner.snapshot(now));
+        let now = self.limiter.key(&self.key).look(|inner, now| inner.snapshot(now));
         f.debug_struct("AtKey")
             .field("key", &self.key)
             .field("now", &format_args!("{now}"))
@@ -327,7 +328,7 @@ where
     ) -> Poll<Result<(), Error>> {
         let line = || {
             let at_key = Handle::take(limiter);
-            at_key.limiter.table.line(&at_key.key, false)
+            at_key.limiter.key(&at_key.key).line(false)
         };
         place.enter(line, ask, context)
     }
@@ -368,7 +369,7 @@ where
     }
 
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
-        let line = self.limiter.table.line(&self.key, false)?;
+        let line = self.limiter.key(&self.key).line(false)?;
         let (excess, charge) = line.take(|inner, now| inner.shrink_to(now, remaining));
         Ok(Grant::new(GrantOwner::owned(line), excess, charge))
     }
@@ -382,13 +383,13 @@ where
     }
 
     fn end(&self, end: End<'_>) -> bool {
-        let table = &self.limiter.table;
+        let key = self.limiter.key(&self.key);
         match end {
             End::IsClosed => {
                 let is_closed = |inner: &mut Inner<P>, now| inner.end(now, end) == Ok(true);
-                table.is_closed() || table.look(&self.key, is_closed)
+                self.limiter.is_closed() || key.look(is_closed)
             }
-            _ => table.line(&self.key, true).is_ok_and(|line| line.end(end)),
+            _ => key.line(true).is_ok_and(|line| line.end(end)),
         }
     }
 

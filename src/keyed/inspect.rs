@@ -29,7 +29,7 @@ where
     /// [`RateLimiter::quota`](crate::RateLimiter::quota).
     #[must_use]
     pub fn quota<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Quota<P::Cost> {
-        self.table.look(key, |inner, now| inner.quota(now))
+        self.key(key).look(|inner, now| inner.quota(now))
     }
 
     /// How long a call for `n` permits of a key would wait if it came now; see
@@ -53,7 +53,7 @@ where
         key: &Q,
         n: P::Cost,
     ) -> Result<Option<Duration>, Error> {
-        Ok(self.table.look(key, |inner, now| inner.would_wait(now, n))?)
+        Ok(self.key(key).look(|inner, now| inner.would_wait(now, n))?)
     }
 
     /// How much is left of each limit at `key`, for a request of `cost`.
@@ -62,19 +62,19 @@ where
         key: &Q,
         cost: P::Cost,
     ) -> Vec<Limit<P::Cost>> {
-        self.table.look(key, |inner, now| inner.limits(now, cost))
+        self.key(key).look(|inner, now| inner.limits(now, cost))
     }
 
     /// The number of waiters at `key`.
     #[must_use]
     pub fn queue_len<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> usize {
-        self.table.look(key, |inner, _| inner.queue_len())
+        self.key(key).look(|inner, _| inner.queue_len())
     }
 
     /// The permits that callers of a key wait for, all costs together.
     #[must_use]
     pub fn queued_permits<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> u64 {
-        self.table.look(key, |inner, _| inner.queued_permits())
+        self.key(key).look(|inner, _| inner.queued_permits())
     }
 
     /// The number of keys in the table, including idle keys that have not been dropped yet.
