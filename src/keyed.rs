@@ -1,28 +1,19 @@
 //! A limit for each key.
+//!
+//! A key is what its policy remembers of it, and becomes a limiter when a caller waits there or keeps a grant. The
+//! methods are here and in `inspect` and `admin`. A `call` finds its key in the `table`, under the lock of a `shard`, which
+//! decides by what `states` keeps of the key. `sweep` drops idle keys.
 
-// Models have one shard.
-#![cfg_attr(tollgate_loom, allow(clippy::modulo_one))]
-
-pub(crate) mod acquire;
 mod admin;
-mod arena;
 pub(crate) mod at_key;
-mod attempt;
 pub(crate) mod builder;
-mod decide;
-mod enter;
-mod entry;
-pub(crate) mod grant_or_wait;
+mod call;
 pub(crate) mod hash;
-mod held;
 mod inspect;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
-mod policy_source;
-mod round;
-mod rules;
-mod segments;
 mod shard;
+mod states;
 mod sweep;
 mod table;
 #[cfg(all(test, not(tollgate_loom)))]
@@ -33,15 +24,15 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-use acquire::KeyRef;
-use grant_or_wait::GrantOrWait;
+use at_key::KeyRef;
+use call::Call;
+pub(crate) use call::GrantOrWait;
 use hash::FastHash;
 pub use to_key::ToKey;
 
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Acquire, Ask, Reservation};
-use crate::line::Line;
 use crate::park::block_on;
 use crate::policy::Policy;
 use crate::rate_limiter::{Grant, RateLimiter};
@@ -54,20 +45,20 @@ use table::Table;
 ///
 /// # Idle keys go
 ///
-/// Idle keys are dropped, which changes no decision: some by calls, and all of them **within ten seconds** of being
-/// idle, also if no call comes. A key that was in use until then, by waiters or grants that were kept, may take as long
-/// again as it was in use. By [`Clock::tokio`](crate::Clock) calls alone drop keys, because a timer would move
-/// paused time. [`remove_idle`](Self::remove_idle) drops all idle keys now, [`retain`](Self::retain) those that the
-/// caller chooses.
+/// Idle keys are dropped, which changes no decision: **within ten seconds** of being idle, also if no call comes, or
+/// earlier where their room is needed. A key that was in use until then, by waiters or grants that were kept, may take
+/// as long again as it was in use. By [`Clock::tokio`](crate::Clock) only calls at new keys drop keys, because a timer
+/// would move paused time. [`remove_idle`](Self::remove_idle) drops all idle keys now, [`retain`](Self::retain) those that
+/// the caller chooses.
 ///
 /// # Memory
 ///
 /// Each key has its own queue, with the order and the guarantees of a `RateLimiter`. The queue is created
-/// when a caller has to wait or holds a place in flight. Until then a key of
+/// when a caller has to wait, keeps its grant beyond the next call, or holds a place in flight. Until then a key of
 /// [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket), [`Gcra`](crate::Gcra) or
 /// [`LeakyBucket`](crate::LeakyBucket) is itself and one word of 8 bytes in a hash table, and a key of another policy, or
-/// with a policy of its own, has a record beside it with the policy's [state](Policy::State). No call moves more than some
-/// hundred keys when the table grows, however many there are.
+/// with a policy of its own, has the policy's [state](Policy::State) beside it. No call moves more than some
+/// thousand keys when the table grows, up to some thirty millions.
 ///
 /// # Hash function
 ///
@@ -212,7 +203,7 @@ where
         key: &Q,
         n: P::Cost,
     ) -> Result<Grant<'_, P>, Error> {
-        self.table.try_at(key, n)
+        self.key(key).try_acquire(n)
     }
 
     /// Acquires `n` permits at `key` if they can be granted within `timeout`; fails **at once** if they cannot.
@@ -319,18 +310,21 @@ where
         self.acquire(key, n).reserve()
     }
 
+    #[inline(always)]
+    fn key<'t, 'k, Q: ToKey<K> + ?Sized>(&'t self, key: &'k Q) -> Call<'t, 'k, K, P, Q, S> {
+        Call { table: &self.table, key }
+    }
+
     /// The grant of a call, or the limiter of the key, in whose queue it waits.
     pub(crate) fn grant_or_wait<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
         ask: &Ask<P::Cost>,
     ) -> Result<GrantOrWait<'static, P>, Error> {
-        self.table.grant_or_wait(key, ask).map(GrantOrWait::into_owned)
-    }
-
-    /// The limiter of one key, which it keeps while it is in use.
-    fn line<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<Arc<Line<P>>, Error> {
-        self.table.line(key)
+        Ok(match self.key(key).grant_or_wait(ask)? {
+            GrantOrWait::Granted(grant) => GrantOrWait::Granted(grant.into_owned()),
+            GrantOrWait::Waiting(limiter) => GrantOrWait::Waiting(limiter),
+        })
     }
 }
 

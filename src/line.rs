@@ -41,7 +41,7 @@ use crate::units::{Nanos, Rate};
 use crate::wait_queue::{AfterUnlock, Bounds};
 use atomic_state::AtomicState;
 pub(crate) use charge::{Change, Charge};
-pub(crate) use inner::{Admission, Inner, WaitStatus};
+pub(crate) use inner::{Admission, Inner, WaitStatus, denied};
 
 /// One limiter: a word for calls that need not wait, if its state fits one, a mutex for the rest, the clock of both, and
 /// the observer. Clones of a limiter share one.

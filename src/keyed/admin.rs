@@ -1,10 +1,9 @@
 //! Changes of limits, pauses, and the removal of keys.
 
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::policy_source::PolicySource;
+use super::states::Rule;
 use super::{KeyedRateLimiter, ToKey};
 use crate::error::Error;
 use crate::observe::Event;
@@ -32,8 +31,8 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn set_policy(&self, policy: P) {
-        self.table.set_rule(&PolicySource::One(policy));
-        self.table.observer.report(&Event::PolicyChanged { rate: None });
+        self.table.set_rule(Rule::One(policy));
+        self.table.common.observer.report(&Event::PolicyChanged { rate: None });
     }
 
     /// Puts each key under the policy that `policy_of` returns for it; see
@@ -48,16 +47,15 @@ where
     /// assert_eq!((limiter.available(&3), limiter.available(&30)), (3, 30));
     /// ```
     pub fn set_policies(&self, policy_of: impl Fn(&K) -> P + Send + Sync + 'static) {
-        self.table.set_rule(&PolicySource::Each(Arc::new(policy_of)));
-        self.table.observer.report(&Event::PolicyChanged { rate: None });
+        self.table.set_rule(Rule::Each(Box::new(policy_of)));
+        self.table.common.observer.report(&Event::PolicyChanged { rate: None });
     }
 
     /// Calls the function of the key again for this key; use it after the function's result has changed. Does
     /// nothing if the key is absent, or if all keys have [one policy](Self::set_policy).
     ///
     /// ```
-    /// use std::sync::Arc;
-    /// use std::sync::atomic::{AtomicU32, Ordering};
+    ///     /// use std::sync::atomic::{AtomicU32, Ordering};
     /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
     ///
     /// let capacity = Arc::new(AtomicU32::new(5));
@@ -73,7 +71,7 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn refresh<Q: ToKey<K> + ?Sized>(&self, key: &Q) {
-        self.table.refresh(key);
+        self.key(key).refresh();
     }
 
     /// Grants nothing at `key` for `duration` from now; see
@@ -98,8 +96,8 @@ where
         key: &Q,
         duration: Duration,
     ) -> Result<(), Error> {
-        self.table.line(key)?.with_lock(|inner, now| inner.pause(now, duration));
-        self.table.observer.paused(duration);
+        self.key(key).line(false)?.with_lock(|inner, now| inner.pause(now, duration));
+        self.table.common.observer.paused(duration);
         Ok(())
     }
 
@@ -120,8 +118,8 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn resume<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
-        self.table.line(key)?.with_lock(|inner, now| inner.resume(now));
-        self.table.observer.report(&Event::Resumed);
+        self.key(key).line(false)?.with_lock(|inner, now| inner.resume(now));
+        self.table.common.observer.report(&Event::Resumed);
         Ok(())
     }
 
@@ -141,7 +139,7 @@ where
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn reset<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
-        self.table.line(key)?.with_lock(|inner, now| inner.reset(now));
+        self.key(key).line(false)?.with_lock(|inner, now| inner.reset(now));
         Ok(())
     }
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use super::KeyedRateLimiter;
 use super::hash::FastHash;
-use super::policy_source::PolicySource;
-use super::shard::Settings;
-use super::table::{MAX_KEYS, Options, Table};
+use super::states::Rule;
+use super::table::{Options, Table};
 use crate::clock::Clock;
 use crate::observe::{Event, Reports};
 use crate::policy::Policy;
 use crate::wait_queue::Bounds;
+
+const MAX_KEYS: usize = 1 << 20;
 
 /// Makes a [`KeyedRateLimiter`]; see [`KeyedRateLimiter::builder`].
 ///
@@ -33,7 +34,7 @@ use crate::wait_queue::Bounds;
 /// ```
 #[must_use = "call `build` to get the limiter"]
 pub struct KeyedRateLimiterBuilder<K, P, S = FastHash> {
-    rule: PolicySource<K, P>,
+    rule: Rule<K, P>,
     clock: Option<Clock>,
     hasher: S,
     options: Options,
@@ -42,7 +43,7 @@ pub struct KeyedRateLimiterBuilder<K, P, S = FastHash> {
 impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// Returns a builder that sets the clock, a name and bounds.
     pub fn builder(policy: P) -> KeyedRateLimiterBuilder<K, P> {
-        KeyedRateLimiterBuilder::one(policy)
+        KeyedRateLimiterBuilder::new(Rule::One(policy))
     }
 
     /// As [`builder`](Self::builder), with a policy by key; see
@@ -50,27 +51,15 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     pub fn builder_with_policies(
         policy_of: impl Fn(&K) -> P + Send + Sync + 'static,
     ) -> KeyedRateLimiterBuilder<K, P> {
-        KeyedRateLimiterBuilder::each(policy_of)
+        KeyedRateLimiterBuilder::new(Rule::Each(Box::new(policy_of)))
     }
 }
 
 impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
-    fn one(policy: P) -> Self {
-        Self::new(PolicySource::One(policy))
-    }
-
-    fn each(policy_of: impl Fn(&K) -> P + Send + Sync + 'static) -> Self {
-        Self::new(PolicySource::Each(Arc::new(policy_of)))
-    }
-
-    fn new(rule: PolicySource<K, P>) -> Self {
-        let settings = Settings { bounds: Bounds::NONE, absent_is_new: false };
-        Self {
-            rule,
-            clock: None,
-            hasher: FastHash::new(),
-            options: Options { reports: Reports::default(), max_keys: MAX_KEYS, settings },
-        }
+    fn new(rule: Rule<K, P>) -> Self {
+        let (reports, bounds) = (Reports::default(), Bounds::NONE);
+        let options = Options { reports, max_keys: MAX_KEYS, bounds, absent_is_new: false };
+        Self { rule, clock: None, hasher: FastHash::new(), options }
     }
 }
 
@@ -128,14 +117,14 @@ where
     /// [`RateLimiterBuilder::max_waiters`](crate::RateLimiterBuilder::max_waiters). Default: no
     /// limit.
     pub fn max_waiters(self, waiters: usize) -> Self {
-        self.with(|options| options.settings.bounds.waiters = waiters)
+        self.with(|options| options.bounds.waiters = waiters)
     }
 
     /// The maximum number of permits that the waiters of one key together may ask for; see
     /// [`RateLimiterBuilder::max_queued_permits`](crate::RateLimiterBuilder::max_queued_permits).
     /// Default: no limit.
     pub fn max_queued_permits(self, permits: u64) -> Self {
-        self.with(|options| options.settings.bounds.permits = permits)
+        self.with(|options| options.bounds.permits = permits)
     }
 
     /// Whether an absent key begins as a new limiter ([`Policy::start`]), with nothing stored, and so does an evicted
@@ -144,14 +133,14 @@ where
     /// fills is new each time: a bucket with no [initial](crate::TokenBucket::initial) tokens always refuses its
     /// `try_acquire`.
     pub fn absent_is_new(self, is_new: bool) -> Self {
-        self.with(|options| options.settings.absent_is_new = is_new)
+        self.with(|options| options.absent_is_new = is_new)
     }
 
     /// The limiter.
     #[must_use]
     pub fn build(self) -> KeyedRateLimiter<K, P, S> {
         let clock = self.clock.unwrap_or_else(Clock::system);
-        KeyedRateLimiter { table: Table::new(&self.rule, (clock, self.hasher), self.options) }
+        KeyedRateLimiter { table: Table::new(self.rule, clock, self.hasher, self.options) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The hash functions of keys.
 
 use std::fmt;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, Hasher};
 
 use hashbrown::{DefaultHashBuilder, DefaultHasher};
 
@@ -79,31 +79,4 @@ impl Hasher for FastHasher {
     }
 
     hand_on!(write_u8: u8, write_u16: u16, write_u32: u32, write_u64: u64, write_u128: u128, write_usize: usize);
-}
-
-/// For numbers that the program counts up by itself.
-pub(super) type NumberHasher = BuildHasherDefault<Spread>;
-
-#[derive(Default)]
-pub(super) struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("a number is hashed as one");
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = spread(number);
-    }
-}
-
-/// Numbers one after another, far apart in their high bits and in their low ones.
-#[inline]
-pub(super) fn spread(number: u64) -> u64 {
-    let product = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    product ^ (product >> 32)
 }

@@ -7,10 +7,9 @@ use std::time::Duration;
 use super::{KeyedRateLimiter, ToKey};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::line::Line;
 #[cfg(feature = "metrics")]
 use crate::observe;
-use crate::policy::{Asked, Cost, Limit, Policy, Quota, Ready};
+use crate::policy::{Limit, Policy, Quota};
 use crate::stats::{Stats, Waits};
 
 impl<K, P, S> KeyedRateLimiter<K, P, S>
@@ -30,7 +29,7 @@ where
     /// [`RateLimiter::quota`](crate::RateLimiter::quota).
     #[must_use]
     pub fn quota<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Quota<P::Cost> {
-        self.table.look(key, Line::quota, Quota::of)
+        self.key(key).look(|inner, now| inner.quota(now))
     }
 
     /// How long a call for `n` permits of a key would wait if it came now; see
@@ -54,13 +53,7 @@ where
         key: &Q,
         n: P::Cost,
     ) -> Result<Option<Duration>, Error> {
-        let in_line = |line: &Line<P>| line.with_lock(|inner, now| inner.would_wait(now, n));
-        let quiet = |policy: &P, state: &P::State, now| {
-            let ready =
-                if n.is_zero() { Ready::At(now) } else { policy.ready_at(state, now, n)? };
-            Ok(ready.wait(now))
-        };
-        Ok(self.table.look(key, in_line, quiet)?)
+        Ok(self.key(key).look(|inner, now| inner.would_wait(now, n))?)
     }
 
     /// How much is left of each limit at `key`, for a request of `cost`.
@@ -69,23 +62,19 @@ where
         key: &Q,
         cost: P::Cost,
     ) -> Vec<Limit<P::Cost>> {
-        let quiet =
-            |policy: &P, state: &P::State, now| Limit::all(policy, state, Asked::now(now, cost));
-        self.table.look(key, |shared| shared.limits(cost), quiet)
+        self.key(key).look(|inner, now| inner.limits(now, cost))
     }
 
     /// The number of waiters at `key`.
     #[must_use]
     pub fn queue_len<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> usize {
-        let in_line = |line: &Line<P>| line.with_lock(|inner, _| inner.queue_len());
-        self.table.look(key, in_line, |_, _, _| 0)
+        self.key(key).look(|inner, _| inner.queue_len())
     }
 
     /// The permits that callers of a key wait for, all costs together.
     #[must_use]
     pub fn queued_permits<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> u64 {
-        let in_line = |line: &Line<P>| line.with_lock(|inner, _| inner.queued_permits());
-        self.table.look(key, in_line, |_, _, _| 0)
+        self.key(key).look(|inner, _| inner.queued_permits())
     }
 
     /// The number of keys in the table, including idle keys that have not been dropped yet.
@@ -106,33 +95,33 @@ where
     /// The name given to the [builder](crate::KeyedRateLimiterBuilder::name).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.table.observer.name.as_deref()
+        self.table.common.observer.name.as_deref()
     }
 
     /// The clock that decides and wakes waiters.
     #[must_use]
     pub fn clock(&self) -> &Clock {
-        &self.table.clock
+        &self.table.common.clock
     }
 
     /// The maximum number of keys; see [`crate::KeyedRateLimiterBuilder::max_keys`].
     #[must_use]
     pub fn max_keys(&self) -> usize {
-        self.table.options.max_keys
+        self.table.common.options.max_keys
     }
 
     /// The maximum number of waiters at each key; `usize::MAX` if the
     /// [builder](crate::KeyedRateLimiterBuilder::max_waiters) set none.
     #[must_use]
     pub fn max_waiters(&self) -> usize {
-        self.table.options.settings.bounds.waiters
+        self.table.common.options.bounds.waiters
     }
 
     /// The maximum number of permits that the waiters of one key together may ask for; `u64::MAX` if
     /// the [builder](crate::KeyedRateLimiterBuilder::max_queued_permits) set none.
     #[must_use]
     pub fn max_queued_permits(&self) -> u64 {
-        self.table.options.settings.bounds.permits
+        self.table.common.options.bounds.permits
     }
 
     /// The keys in the table, in no particular order. They are read shard by shard, not atomically.
@@ -153,17 +142,17 @@ where
     /// How long callers waited at all keys, and for which limit of the policy.
     #[must_use]
     pub fn waits(&self) -> Waits {
-        self.table.waits()
+        self.table.common.observer.waits()
     }
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> observe::Observe {
         observe::observe(
             &self.table,
-            |table| &table.observer,
+            |table| &table.common.observer,
             |table| observe::Observation {
                 stats: table.stats(),
-                waits: table.waits(),
+                waits: table.common.observer.waits(),
                 waiting: table.queue_len(),
                 ..observe::Observation::default()
             },
@@ -174,12 +163,12 @@ where
 impl<K, P: Policy, S> fmt::Debug for KeyedRateLimiter<K, P, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("KeyedRateLimiter");
-        if let Some(name) = &self.table.observer.name {
+        if let Some(name) = &self.table.common.observer.name {
             shown.field("name", name);
         }
         shown
             .field("keys", &self.table.len())
-            .field("clock", &self.table.clock)
+            .field("clock", &self.table.common.clock)
             .finish_non_exhaustive()
     }
 }

@@ -1,416 +1,334 @@
-//! One shard of the keys, under one lock.
+//! One shard of the keys, under one lock: a hash table of keys, and what is kept of each.
 //!
-//! A key without waiters is the state of its policy and nothing more: a word where that is enough. It gets a record
-//! when a grant is kept that may be settled, and a line when a caller has to wait or holds a place in flight; and goes
-//! back when that is over.
+//! A call at a key decides on its state, as a limiter does while no caller waits. Where that is not enough the key gets
+//! a limiter, [`Line`], and its callers go there.
+//!
+//! The last grant may still be settled, so its key must stay. Most grants are dropped before the next call: they are
+//! only noted, beside the lock. If one is still there when the lock is taken again, its key gets a limiter, in which
+//! such corrections are counted, and which the grant finds by its number.
 
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashMap;
+use hashbrown::HashTable;
 
-use super::arena::Arena;
-use super::decide::{Decision, decide};
-use super::entry::{Entry, Record, Slot, Word};
-use super::hash::NumberHasher;
-use super::policy_source::PolicySource;
-use super::segments::{Place, Segments, Visit};
-use crate::clock::{Clock, Monotone};
+use super::states::{Rule, States, Word};
+use super::table::Common;
+use crate::clock::Monotone;
 use crate::error::Error;
-use crate::line::Line;
-use crate::observe::Observer;
+use crate::line::{Charge, Line, denied};
 use crate::policy::packed::Attempt;
 use crate::policy::{Cost, Policy, PolicyExt};
 use crate::rate_limiter::GrantId;
 use crate::stats::Stats;
 use crate::units::Nanos;
-use crate::wait_queue::Bounds;
+use crate::wait_queue::{AfterUnlock, NEVER};
 
-/// More shards than processors, so that a caller rarely finds its shard locked. A model has one key.
-pub(super) const SHARDS: usize = if cfg!(tollgate_loom) { 1 } else { 256 };
-
-/// Instead of a number of calls: it is time for a sweep, so each call leaves the short way.
-const CLOSED: usize = usize::MAX - 1;
-
-pub(super) struct Shard<K, P: Policy> {
-    time: Monotone,
-    pub(super) rule: PolicySource<K, P>,
-    /// The number of the change that set this rule, from zero on.
-    pub(super) rule_number: u64,
-    settings: Settings,
-    pub(super) stats: Stats,
-    pub(super) entries: Segments<Entry<K>>,
-    pub(super) records: Arena<Record<P>>,
-    /// The grants that were not dropped before the next call came, with the records of their keys.
-    held: HashMap<GrantId, Held, NumberHasher>,
-    /// The number of grants so far, and the hash and the place of the last one's key.
+// In the order of use, so that a call needs few cache lines of it.
+#[repr(C)]
+pub(super) struct Shard<K, P: Policy, S> {
+    pub(super) is_closed: bool,
+    pub(super) time: Monotone,
+    table: HashTable<Entry<K>>,
+    /// The number of grants, and the bucket of the last one's key.
     grants: u64,
-    last: (u64, Place),
-    /// The next place that the sweep visits.
-    pub(super) hand: Option<Visit>,
-    /// The number of calls since the last sweep; or [`CLOSED`].
-    calls: usize,
+    last: usize,
+    pub(super) stats: Stats,
+    states: States<K, P>,
+    /// The number of the change of the rule that holds here.
+    changes: u64,
+    /// The limiters of grants that are kept.
+    pub(super) held: BTreeMap<GrantId, Arc<Line<P>>>,
+    /// No key is idle before, and the alarm need not look before.
+    idle_from: Nanos,
+    pub(super) look_at: Nanos,
+    /// Since when there have been keys of which the first is not known: with waiters, or grants that are kept.
+    in_use_since: Option<Nanos>,
+    common: Arc<Common<S>>,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
-    /// The bounds of each key's queue.
-    pub(super) bounds: Bounds,
-    /// Whether an absent key begins as a new one instead of an idle one.
-    pub(super) absent_is_new: bool,
+struct Entry<K> {
+    key: K,
+    word: Word,
 }
 
-/// The key of a grant that was recorded.
-struct Held {
-    hash: u64,
-    record: u32,
+/// A bucket is valid until a key is added or the lock is released.
+const FOUND: &str = "found under this lock";
+
+/// Decides about a caller at a key at which none waits. `None`: it has to wait, or holds a place. Both need a limiter.
+fn decide<P: Policy>(
+    policy: &P,
+    state: &mut P::State,
+    now: Nanos,
+    cost: P::Cost,
+    max_wait: Option<Duration>,
+) -> Option<Result<Charge<P::Receipt>, Error>> {
+    if cost.is_zero() || policy.is_ready(state, now, cost) {
+        // No receipt of a key without a limiter can be given back.
+        let charge = || policy.charge(state, now, cost);
+        let receipt = (!cost.is_zero() && !P::HELD).then(charge);
+        return (!P::HELD).then_some(Ok(Charge { waited: 0, receipt, limited_by: None }));
+    }
+    let ready = match policy.ready_at(state, now, cost) {
+        Ok(ready) => ready,
+        Err(error) => return Some(Err(error.into())),
+    };
+    let is_too_late =
+        |wait: Duration| wait.is_zero() || now.saturating_add(wait) < ready.earliest();
+    max_wait.is_some_and(is_too_late).then(|| Err(denied(policy, state, now, cost, ready)))
 }
 
-/// A key that is not in the table.
-pub(super) struct Absent<P: Policy> {
-    own: Option<Box<P>>,
-    state: P::State,
-}
-
-impl<K, P: Policy> Shard<K, P> {
-    pub(super) fn new(rule: PolicySource<K, P>, settings: Settings) -> Self {
+impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
+    pub(super) fn new(rule: Arc<Rule<K, P>>, common: Arc<Common<S>>) -> Self {
         Self {
+            is_closed: false,
             time: Monotone::new(Nanos::ZERO),
-            rule,
-            rule_number: 0,
-            settings,
-            stats: Stats::default(),
-            entries: Segments::new(),
-            records: Arena::new(),
-            held: HashMap::default(),
+            table: HashTable::new(),
             grants: 0,
-            last: (0, Place::default()),
-            hand: None,
-            calls: 0,
+            last: 0,
+            stats: Stats::default(),
+            states: States::new(rule),
+            changes: 0,
+            held: BTreeMap::new(),
+            idle_from: NEVER,
+            look_at: NEVER,
+            in_use_since: None,
+            common,
         }
     }
 
-    /// The current time. It is read under the lock, so that times have the order of events.
-    #[inline]
-    pub(super) fn now(&mut self, clock: &Clock) -> Nanos {
-        self.time.read(clock.now())
+    /// The current time, in the order of the decisions under this lock.
+    pub(super) fn now(&mut self) -> Nanos {
+        self.time.read(self.common.clock.now())
     }
 
-    /// Counts this call, unless it is time to sweep; returns whether it did.
-    #[inline]
-    pub(super) fn count_call(&mut self, calls: usize) -> bool {
-        let more = self.calls + 1 < calls;
-        self.calls += usize::from(more);
-        more
+    pub(super) fn find(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<usize> {
+        self.table.find_bucket_index(hash, |entry| is_it(&entry.key))
     }
 
-    /// Begins a sweep. An error if the table is closed, where it is always time for one.
-    pub(super) fn begin_sweep(&mut self) -> Result<(), Error> {
-        self.check_open()?;
-        self.calls = 0;
-        Ok(())
-    }
-
-    /// Lets no caller in any more. Returns the lines, which are to be closed as well.
-    pub(super) fn close(&mut self) -> Vec<Arc<Line<P>>> {
-        self.calls = CLOSED;
-        self.lines()
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.calls == CLOSED
-    }
-
-    /// Refuses a caller of a closed table.
-    pub(super) fn check_open(&mut self) -> Result<(), Error> {
-        self.stats.refused += u64::from(self.is_closed());
-        if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
-    }
-
-    /// The state of an absent key. Calls the function of the key, which may panic.
-    pub(super) fn absent<'a>(&self, key: impl FnOnce() -> &'a K, now: Nanos) -> Absent<P>
-    where
-        K: 'a,
-    {
-        let own = match &self.rule {
-            PolicySource::One(_) => None,
-            each @ PolicySource::Each(_) => each.own(key()),
-        };
-        let policy = self.rule.policy(own.as_deref());
-        let state = if self.settings.absent_is_new { policy.start(now) } else { policy.idle(now) };
-        Absent { own, state }
-    }
-
-    /// Decides a call at an absent key. Also returns whether the key has to be stored.
-    pub(super) fn decide_absent(
-        &self,
-        absent: &mut Absent<P>,
-        now: Nanos,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> (Result<Decision<P::Receipt>, Error>, bool) {
-        let policy = self.rule.policy(absent.own.as_deref());
-        let (decision, changed) = decide(policy, &mut absent.state, now, cost, max_wait);
-        // What is not stored would begin anew with each call: what a refused caller waits for would never come.
-        let is_denied = matches!(decision, Err(Error::Denied { .. }));
-        let fills = self.settings.absent_is_new
-            && policy.idle_at(&absent.state).is_none_or(|idle| idle > now);
-        (decision, changed || is_denied && fills)
-    }
-
-    /// Puts an absent key into the table.
-    pub(super) fn insert(
-        &mut self,
-        (hash, key): (u64, K),
-        Absent { own, state }: Absent<P>,
-        now: Nanos,
-        hash_of: impl Fn(&Entry<K>) -> u64,
-    ) -> Place {
-        let record = Record::quiet(state, own);
-        let word = self.pack(&record, now).unwrap_or_else(|| self.record(record));
-        self.entries.insert(hash, Entry { key, word }, hash_of)
-    }
-
-    fn record(&mut self, record: Record<P>) -> Word {
-        Word::record(self.records.insert(record))
-    }
-
-    /// A record as one word, if nothing is lost.
-    fn pack(&self, record: &Record<P>, now: Nanos) -> Option<Word> {
-        let packed = P::HOOKS.packed?;
-        match (record, &self.rule) {
-            (Record { slot: Slot::Quiet(state), own: None, pins: 0 }, PolicySource::One(one)) => {
-                (packed.pack)(one, state, now).map(Word::packed)
-            }
-            _ => None,
-        }
-    }
-
-    /// The state of a word.
-    pub(super) fn unpack(&self, word: u64) -> P::State {
-        let packed = P::HOOKS.packed.expect("packed by this table");
-        (packed.unpack)(self.rule.policy(None), word)
-    }
-
-    /// Replaces the state of a key that had a word.
-    pub(super) fn store(&mut self, place: Place, state: P::State, now: Nanos) {
-        let record = Record::quiet(state, None);
-        let word = self.pack(&record, now).unwrap_or_else(|| self.record(record));
-        self.entries.get_mut(place).word = word;
-    }
-
-    /// The record of a key, made if it has none.
-    pub(super) fn record_of(&mut self, place: Place) -> u32 {
-        match self.entries.get(place).word.read() {
-            Err(index) => index,
-            Ok(word) => {
-                let index = self.records.insert(Record::quiet(self.unpack(word), None));
-                self.entries.get_mut(place).word = Word::record(index);
-                index
-            }
-        }
-    }
-
-    /// A key goes back from its record to a word, if that is enough.
-    pub(super) fn compact(&mut self, place: Place, index: u32, now: Nanos) {
-        if let Some(word) = self.pack(self.records.get(index), now) {
-            self.entries.get_mut(place).word = word;
-            self.records.remove(index);
-        }
-    }
-
-    /// Decides a call by the word of its key, if there is one and it is enough. With a grant goes the place of its key.
-    /// Counts nothing.
+    /// Decides a call by the word of its key, if there is one and it is enough. Counts nothing.
     #[inline(always)]
     pub(super) fn attempt(
         &mut self,
         hash: u64,
-        is_it: impl Fn(&Entry<K>) -> bool,
+        is_it: impl Fn(&K) -> bool,
         now: Nanos,
         cost: P::Cost,
-    ) -> Attempt<(Place, P::Receipt)> {
-        let (Some(packed), PolicySource::One(one)) = (P::HOOKS.packed, &self.rule) else {
+    ) -> Attempt<(usize, P::Receipt)> {
+        let Ok(entry) = self.table.find_entry(hash, |entry| is_it(&entry.key)) else {
             return Attempt::Undecided;
         };
-        let Some((place, Entry { word, .. })) = self.entries.find_mut(hash, is_it) else {
-            return Attempt::Undecided;
-        };
-        let Ok(state) = word.read() else { return Attempt::Undecided };
-        if cost.is_zero() {
-            return Attempt::Undecided;
-        }
-        match (packed.attempt)(one, state, now, cost) {
-            Attempt::Granted((state, receipt)) => {
-                *word = Word::packed(state);
-                Attempt::Granted((place, receipt))
-            }
+        let bucket = entry.bucket_index();
+        match self.states.attempt(&mut entry.into_mut().word, now, cost) {
+            Attempt::Granted(receipt) => Attempt::Granted((bucket, receipt)),
             Attempt::NotBefore(due) => Attempt::NotBefore(due),
             Attempt::Undecided => Attempt::Undecided,
         }
     }
 
-    /// Decides a call at a key in the table.
+    /// Decides a call by the state of its key, and counts it. `None`: it takes the [line](Self::line) of the key.
     pub(super) fn decide(
         &mut self,
-        place: Place,
+        bucket: usize,
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
-    ) -> Result<Decision<P::Receipt>, Error> {
-        let Ok(word) = self.entries.get(place).word.read() else {
-            return self.decide_by_record(place, now, cost, max_wait);
-        };
-        let mut state = self.unpack(word);
-        let one = self.rule.policy(None);
-        let (decision, changed) = decide(one, &mut state, now, cost, max_wait);
-        if changed {
-            match P::HOOKS.packed.and_then(|packed| (packed.pack)(one, &state, now)) {
-                Some(word) => self.entries.get_mut(place).word = Word::packed(word),
-                None => self.store(place, state, now),
-            }
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
+        let decide = |policy: &P, state: &mut _| decide(policy, state, now, cost, max_wait);
+        let decided = self.states.with(word, now, decide)??;
+        match &decided {
+            Ok(charge) => self.stats.granted += u64::from(charge.receipt.is_some()),
+            Err(_) => self.stats.refused += 1,
         }
-        decision
+        Some(decided)
     }
 
-    #[inline(never)]
-    fn decide_by_record(
-        &mut self,
-        place: Place,
-        now: Nanos,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> Result<Decision<P::Receipt>, Error> {
-        let index = self.record_of(place);
-        if !P::HELD {
-            self.demote(index, now);
-        }
-        let record = self.records.get_mut(index);
-        let policy = self.rule.policy(record.own.as_deref());
-        let Slot::Quiet(state) = &mut record.slot else { return Ok(Decision::NeedsLine) };
-        decide(policy, state, now, cost, max_wait).0
-    }
-
-    /// A grant at a key, not dropped yet.
+    /// A grant was made. Its number among those of this shard.
     #[inline]
-    pub(super) fn grant(&mut self, hash: u64, place: Place) -> u64 {
-        self.last = (hash, place);
+    pub(super) fn grant(&mut self, bucket: usize) -> u64 {
+        self.last = bucket;
         self.grants += 1;
         self.grants
     }
 
-    /// Records the last grant, because another call comes before it is dropped.
+    /// Another call comes before the last grant is dropped.
     #[cold]
     pub(super) fn hold(&mut self, id: GrantId) {
-        let (hash, place) = self.last;
-        let record = self.record_of(place);
-        self.records.get_mut(record).pins += 1;
-        self.held.insert(id, Held { hash, record });
+        let line = self.line(self.last);
+        self.held.insert(id, line);
     }
 
-    /// The record of the key of a grant.
-    pub(super) fn held(&self, id: GrantId) -> Option<u32> {
-        self.held.get(&id).map(|held| held.record)
-    }
-
-    /// A grant of a key can no longer be settled. Returns the time, if the key is not kept by other grants.
-    pub(super) fn let_go(&mut self, id: GrantId, clock: &Clock) -> Option<Nanos> {
-        let Held { hash, record: index } = self.held.remove(&id)?;
-        if self.held.is_empty() {
-            self.held = HashMap::default();
+    /// The limiter of a key, made if it has none.
+    pub(super) fn line(&mut self, bucket: usize) -> Arc<Line<P>> {
+        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
+        if let Some(line) = self.states.line(*word) {
+            return Arc::clone(line);
         }
-        let pins = &mut self.records.get_mut(index).pins;
-        *pins -= 1;
-        if *pins > 0 {
-            return None;
-        }
-        let now = self.now(clock);
-        let is_it = |entry: &Entry<K>| entry.word == Word::record(index);
-        if let Some(place) = self.entries.find(hash, is_it) {
-            self.compact(place, index, now);
-        }
-        Some(now)
-    }
-
-    /// Turns a line that is no longer needed back into a state.
-    pub(super) fn demote(&mut self, index: u32, now: Nanos) {
-        let record = self.records.get_mut(index);
-        if let Slot::Busy(line) = &record.slot
-            && Arc::strong_count(line) == 1
-            && let Some((state, stats)) = line.quiet_state(now)
-        {
-            self.stats.add(stats);
-            record.slot = Slot::Quiet(state);
-        }
-    }
-
-    /// The key's line, created if there is none.
-    pub(super) fn line(
-        &mut self,
-        place: Place,
-        clock: &Clock,
-        observer: &Arc<Observer>,
-    ) -> Arc<Line<P>> {
-        let index = self.record_of(place);
-        let record = self.records.get_mut(index);
-        let line = match &record.slot {
-            Slot::Busy(line) => return Arc::clone(line),
-            Slot::Quiet(state) => {
-                let policy = self.rule.policy(record.own.as_deref()).clone();
-                Line::of_key(policy, state.clone(), (clock, observer), self.settings.bounds)
-            }
-        };
-        record.slot = Slot::Busy(Arc::clone(&line));
+        let Some(state) = self.states.take(*word) else { unreachable!("it has no limiter") };
+        let line = self.common.line(self.states.one().clone(), state);
+        *word = self.states.add_line(Arc::clone(&line));
+        self.may_be_idle(Nanos::ZERO);
         line
     }
 
+    /// All limiters.
     pub(super) fn lines(&self) -> Vec<Arc<Line<P>>> {
-        let line = |record: &Record<P>| match &record.slot {
-            Slot::Busy(line) => Some(Arc::clone(line)),
-            Slot::Quiet(_) => None,
-        };
-        self.records.iter().filter_map(line).collect()
+        self.table.iter().filter_map(|entry| self.states.line(entry.word)).cloned().collect()
     }
 
-    /// The policy in force for a record, and its slot.
-    pub(super) fn parts(&mut self, index: u32) -> (&P, &mut Slot<P>) {
-        let record = self.records.get_mut(index);
-        (self.rule.policy(record.own.as_deref()), &mut record.slot)
+    /// A copy of the policy and the state of a key. `None`: it has a limiter.
+    pub(super) fn copy(&mut self, bucket: usize, now: Nanos) -> Option<(P, P::State)> {
+        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
+        self.states.with(word, now, |policy, state| (policy.clone(), state.clone()))
     }
 
-    pub(super) fn parts_of(&self, index: u32) -> (&P, &Slot<P>) {
-        let record = self.records.get(index);
-        (self.rule.policy(record.own.as_deref()), &record.slot)
+    /// The policy and the state of an absent key. Calls the function of the key.
+    pub(super) fn absent(&self, key: &K, now: Nanos) -> (P, P::State) {
+        let policy = self.states.rule.policy_of(key);
+        let is_new = self.common.options.absent_is_new;
+        let state = if is_new { policy.start(now) } else { policy.idle(now) };
+        (policy, state)
     }
 
-    /// Looks at the state of an absent key.
-    pub(super) fn look_absent<R>(
-        &self,
-        absent: &Absent<P>,
-        look: impl FnOnce(&P, &P::State) -> R,
-    ) -> R {
-        look(self.rule.policy(absent.own.as_deref()), &absent.state)
-    }
-
-    /// Puts a key with a record under another rule; `change` does this for a line. Returns the key's old policy.
-    pub(super) fn renew(
+    /// Adds a key that is absent. Before the table doubles, the keys that are idle go: they are returned.
+    pub(super) fn insert(
         &mut self,
-        place: Place,
-        own: Option<Box<P>>,
-        (old, new): (&PolicySource<K, P>, &PolicySource<K, P>),
+        (hash, key): (u64, K),
+        (policy, state): (P, P::State),
         now: Nanos,
-        change: impl FnOnce(&Line<P>, P),
-    ) -> Option<Box<P>> {
-        let index = self.record_of(place);
-        let record = self.records.get_mut(index);
-        let (old, new) = (old.policy(record.own.as_deref()), new.policy(own.as_deref()));
-        match &mut record.slot {
-            Slot::Quiet(state) => {
-                new.migrate(old, state, now);
-            }
-            Slot::Busy(line) => {
-                change(line, new.clone());
+    ) -> (usize, Vec<K>) {
+        let mut gone = Vec::new();
+        if self.table.len() == self.table.capacity() {
+            gone = self.sweep_idle(now).1;
+            if self.table.len() >= self.table.num_buckets() / 2 {
+                let hash_of = |entry: &Entry<K>| self.common.hasher.hash_one(&entry.key);
+                self.table.reserve(self.table.len() + 1, hash_of);
             }
         }
-        std::mem::replace(&mut record.own, own)
+        let word = match &*self.states.rule {
+            Rule::One(_) => self.states.add_state(&policy, state, now),
+            Rule::Each(_) => self.states.add_line(self.common.line(policy, state)),
+        };
+        let hash_of = |entry: &Entry<K>| self.common.hasher.hash_one(&entry.key);
+        (self.table.insert_unique(hash, Entry { key, word }, hash_of).bucket_index(), gone)
+    }
+
+    pub(super) fn remove(&mut self, bucket: usize) -> K {
+        let Ok(entry) = self.table.get_bucket_entry(bucket) else { unreachable!("{FOUND}") };
+        let Entry { key, word } = entry.remove().0;
+        self.states.remove(word, &mut self.stats);
+        key
+    }
+
+    /// From when on a key is idle; `None` while it is in use. A limiter that has nothing to do becomes a state again.
+    pub(super) fn idle_at(&mut self, bucket: usize, now: Nanos) -> Option<Nanos> {
+        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
+        self.states.idle_at(word, now, &mut self.stats)
+    }
+
+    /// A key may be idle from then on.
+    pub(super) fn may_be_idle(&mut self, from: Nanos) {
+        self.idle_from = self.idle_from.min(from);
+        self.look_at = self.look_at.min(from);
+        self.in_use_since = None;
+    }
+
+    /// Removes all idle keys, unless it is known that there are none. Returns how many keys it looked at, and those that
+    /// go: the drop of a key may run any code, and needs to be without a lock.
+    pub(super) fn sweep_idle(&mut self, now: Nanos) -> (usize, Vec<K>) {
+        let may_be_idle = self.idle_from <= now;
+        let looked = if may_be_idle { self.table.len() } else { 0 };
+        (
+            looked,
+            if may_be_idle { self.sweep(now, |_, idle_at| idle_at <= now) } else { Vec::new() },
+        )
+    }
+
+    /// Removes the keys that are not in use and for which `goes` returns `true`.
+    pub(super) fn sweep(&mut self, now: Nanos, mut goes: impl FnMut(&K, Nanos) -> bool) -> Vec<K> {
+        let Self { table, states, stats, common, .. } = self;
+        let (mut earliest, mut is_in_use) = (NEVER, false);
+        let leaves = |Entry { key, word }: &mut Entry<K>| {
+            let Some(idle_at) = states.idle_at(word, now, stats) else {
+                is_in_use = true;
+                return false;
+            };
+            let goes = goes(key, idle_at);
+            if goes {
+                states.remove(*word, stats);
+            } else {
+                earliest = earliest.min(idle_at);
+            }
+            goes
+        };
+        let gone = table.extract_if(leaves).map(|entry| entry.key).collect();
+        // Memory comes back in steps as short as those of growth.
+        if table.len() < table.capacity() / 8 {
+            table.shrink_to(2 * table.len(), |entry| common.hasher.hash_one(&entry.key));
+        }
+        states.shrink();
+        (self.idle_from, self.look_at) = (earliest, earliest);
+        if is_in_use {
+            // To be looked at after as long again.
+            let since = *self.in_use_since.get_or_insert(now);
+            self.idle_from = Nanos::ZERO;
+            self.look_at = earliest.min(now.saturating_add(now.since(since)));
+        } else {
+            self.in_use_since = None;
+        }
+        gone
+    }
+
+    /// Puts all keys under another rule, unless a later one holds already. Returns what is left to do without a lock: also
+    /// to drop the old rule.
+    pub(super) fn set_rule(
+        &mut self,
+        number: u64,
+        rule: &Arc<Rule<K, P>>,
+    ) -> (Vec<AfterUnlock>, Option<Arc<Rule<K, P>>>) {
+        let (now, mut after) = (self.now(), Vec::new());
+        if self.changes > number {
+            return (after, None);
+        }
+        match &**rule {
+            Rule::One(policy) => {
+                for entry in &mut self.table {
+                    if let Some(line) = self.states.line(entry.word) {
+                        after.push(line.set_policy_quietly(policy.clone()));
+                    } else if let Some(mut state) = self.states.take(entry.word) {
+                        policy.migrate(self.states.one(), &mut state, now);
+                        entry.word = self.states.add_state(policy, state, now);
+                    }
+                }
+            }
+            Rule::Each(policy_of) => {
+                // The function of the key may panic: before anything is changed.
+                let policy_of = |entry: &Entry<K>| policy_of(&entry.key);
+                let policies: Vec<_> = self.table.iter().map(policy_of).collect();
+                let buckets: Vec<_> = self.table.iter_buckets().collect();
+                for (bucket, policy) in buckets.into_iter().zip(policies) {
+                    after.push(self.line(bucket).set_policy_quietly(policy));
+                }
+            }
+        }
+        self.may_be_idle(Nanos::ZERO);
+        self.changes = number;
+        (after, Some(std::mem::replace(&mut self.states.rule, Arc::clone(rule))))
+    }
+
+    /// Calls the function of the key again for one key.
+    pub(super) fn refresh(&mut self, bucket: usize) -> Option<AfterUnlock> {
+        let key = &self.table.get_bucket(bucket).expect(FOUND).key;
+        let Rule::Each(policy_of) = &*self.states.rule else { return None };
+        let policy = policy_of(key);
+        self.may_be_idle(Nanos::ZERO);
+        Some(self.line(bucket).set_policy_quietly(policy))
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.table.iter().map(|entry| &entry.key)
     }
 }

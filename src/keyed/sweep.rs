@@ -1,126 +1,43 @@
-//! Idle keys go: some with each few calls, and all of them by an alarm within [`SPAN`], without any call.
+//! Idle keys go: by calls that need their room, and all of them by an alarm within [`SPAN`], without any call.
 //!
-//! Neither stops a caller for long. A step visits some thousand places at most, and locks a shard for one table of it
-//! at a time.
+//! A sweep locks one shard at a time, which is short. A shard knows from when on one of its keys may be idle, and is not
+//! swept before. Of a key in use that is not known: it is looked at again after as long as it has been in use.
 
 use std::hash::{BuildHasher, Hash};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use super::entry::{Entry, Record, Slot};
-use super::round::{CALLS_PER_SWEEP, Round, SPAN, Sweeps};
-use super::segments::{Place, Visit};
-use super::shard::{SHARDS, Shard};
-use super::table::Table;
-use crate::clock::OnAlarm;
+use super::shard::Shard;
+use super::table::{Gone, Table};
+use crate::clock::{Alarm, OnAlarm};
 use crate::error::Error;
 use crate::policy::Policy;
+use crate::sync::Mutex;
 use crate::units::Nanos;
 use crate::wait_queue::NEVER;
 
-/// The maximum number of places visited to find room for a new key.
+/// Within this time an idle key is gone, also without calls.
+const SPAN: Duration = Duration::from_secs(10);
+
+/// How many keys a caller looks at to find room for a new one.
 const LOOKS: usize = 1024;
 
-/// How many places the alarm visits before others get their turn of the thread.
+/// How many keys the alarm looks at before others get their turn of the thread.
 const STEP: usize = 4096;
 
-/// Whether a key may go.
-enum Idle {
-    Now,
-    From(Nanos),
-    /// It is in use.
-    Unknown,
+pub(super) struct Sweeps {
+    /// The shard at which the next caller without room looks, and that at which the alarm goes on.
+    next: AtomicUsize,
+    hand: AtomicUsize,
+    /// When the alarm goes off, [`NEVER`] if it is not set.
+    due: AtomicU64,
+    pub(super) alarm: Mutex<Option<Alarm>>,
 }
 
-/// A part of a shard was visited.
-struct Swept {
-    /// How many places, taken or not.
-    looked: usize,
-    /// Where the next part begins; `None` at the end of the shard.
-    next: Option<Visit>,
-}
-
-/// What is left of keys that have been removed. Their room is released on drop.
-struct Removed<'a, K, P: Policy> {
-    keys: Vec<K>,
-    records: Vec<Record<P>>,
-    count: &'a AtomicUsize,
-}
-
-impl<K, P: Policy> Drop for Removed<'_, K, P> {
-    fn drop(&mut self) {
-        self.count.fetch_sub(self.keys.len(), Ordering::Relaxed);
-    }
-}
-
-fn is_idle<K, P: Policy>(shard: &mut Shard<K, P>, place: Place, now: Nanos) -> bool {
-    matches!(shard.idle(place, now), Idle::Now)
-}
-
-impl<K, P: Policy> Shard<K, P> {
-    fn idle(&mut self, place: Place, now: Nanos) -> Idle {
-        if let Err(index) = self.entries.get(place).word.read() {
-            self.demote(index, now);
-            self.compact(place, index, now);
-        }
-        let idle_at = match self.entries.get(place).word.read() {
-            Ok(word) => self.rule.policy(None).idle_at(&self.unpack(word)),
-            Err(index) => match self.parts_of(index) {
-                (policy, Slot::Quiet(state)) if self.records.get(index).pins == 0 => {
-                    policy.idle_at(state)
-                }
-                _ => return Idle::Unknown,
-            },
-        };
-        match idle_at {
-            Some(time) if time <= now => Idle::Now,
-            Some(time) => Idle::From(time),
-            // Never: nothing is to be waited for.
-            None => Idle::From(NEVER),
-        }
-    }
-
-    fn remove(&mut self, place: Place, removed: &mut Removed<'_, K, P>) {
-        let Entry { key, word } = self.entries.remove(place);
-        if let Err(index) = word.read() {
-            removed.records.push(self.records.remove(index));
-        }
-        removed.keys.push(key);
-    }
-
-    /// Visits places from `hand` on, at most `most` and of one table, and removes those that `goes` names.
-    fn sweep(
-        &mut self,
-        hand: Option<Visit>,
-        most: usize,
-        removed: &mut Removed<'_, K, P>,
-        mut goes: impl FnMut(&mut Self, Place) -> bool,
-        hash_of: impl Fn(&Entry<K>) -> u64,
-    ) -> Swept {
-        let Some(mut visit) = hand.or_else(|| self.entries.first()) else {
-            return Swept { looked: 1, next: None };
-        };
-        let table = visit.place.table();
-        let mut looked = 0;
-        loop {
-            looked += 1;
-            let next = self.entries.next(visit);
-            self.hand = next;
-            if self.entries.is_taken(visit.place) && goes(self, visit.place) {
-                self.remove(visit.place, removed);
-            }
-            match next {
-                Some(next) if next.place.table() == table => {
-                    visit = next;
-                    if looked >= most {
-                        return Swept { looked, next: Some(next) };
-                    }
-                }
-                next => {
-                    self.entries.tidy(table, hash_of);
-                    return Swept { looked, next };
-                }
-            }
-        }
+impl Default for Sweeps {
+    fn default() -> Self {
+        let [next, hand] = [(); 2].map(|()| AtomicUsize::new(0));
+        Self { next, hand, due: AtomicU64::new(NEVER.get()), alarm: Mutex::new(None) }
     }
 }
 
@@ -130,168 +47,73 @@ where
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Removes some idle keys, if it is time for a sweep.
-    #[inline]
-    pub(super) fn sweep_in_turn(&self, is_time: bool) {
-        if is_time {
-            self.sweep_by_call();
-        }
+    /// The keys that are removed from a shard, to be dropped without its lock.
+    fn gone(&self, keys: Vec<K>) -> Gone<'_, K> {
+        Gone { keys, of: &self.keys }
     }
 
-    #[inline(never)]
-    fn sweep_by_call(&self) {
-        let idle = self.sweep(2 * CALLS_PER_SWEEP.start, || false);
-        let calls = if idle == 0 { 2 * self.sweeps.calls() } else { CALLS_PER_SWEEP.start };
-        self.sweeps.calls.store(calls.min(CALLS_PER_SWEEP.end), Ordering::Relaxed);
+    /// Removes the idle keys of a shard. Returns how many keys it looked at.
+    fn sweep(&self, number: usize) -> usize {
+        let mut shard = self.lock(number);
+        let now = shard.now();
+        let (looked, keys) = shard.sweep_idle(now);
+        drop(shard);
+        drop(self.gone(keys));
+        looked
     }
 
     /// Removes all idle keys. Returns their number.
     pub(super) fn remove_idle(&self) -> usize {
-        (0..SHARDS).map(|shard| self.sweep_all(shard, is_idle)).sum()
+        let sweep = |shard: &mut Shard<K, P, S>| {
+            let now = shard.now();
+            shard.sweep_idle(now).1
+        };
+        self.each(sweep).map(|keys| self.gone(keys).keys.len()).sum()
     }
 
     /// Removes all keys that `keep` does not keep and that are not in use. Returns their number.
     pub(super) fn retain(&self, mut keep: impl FnMut(&K) -> bool) -> usize {
-        let mut goes = |shard: &mut Shard<K, P>, place, now| {
-            !keep(&shard.entries.get(place).key) && !matches!(shard.idle(place, now), Idle::Unknown)
+        let sweep = |shard: &mut Shard<K, P, S>| {
+            let now = shard.now();
+            shard.sweep(now, |key, _| !keep(key))
         };
-        (0..SHARDS).map(|shard| self.sweep_all(shard, &mut goes)).sum()
+        self.each(sweep).map(|keys| self.gone(keys).keys.len()).sum()
     }
 
-    /// Removes idle keys until there is room for another one.
-    pub(super) fn make_room(&self, hash: u64) -> Result<(), Error> {
-        let max = self.options.max_keys;
-        self.sweep(LOOKS, || self.len() < max);
+    /// Removes idle keys until there is room for another one, which asks at this shard.
+    pub(super) fn make_room(&self, asked: usize) -> Result<(), Error> {
+        let (max, mut looks) = (self.common.options.max_keys, 0);
+        for _ in 0..self.shards() {
+            if self.len() < max || looks >= LOOKS {
+                break;
+            }
+            looks += self.sweep(self.sweeps.next.fetch_add(1, Ordering::Relaxed) % self.shards());
+        }
         if self.len() < max {
             return Ok(());
         }
-        self.part(Self::shard_of(hash)).lock().stats.refused += 1;
+        self.lock(asked).stats.refused += 1;
         Err(Error::TooManyKeys { max })
     }
 
-    /// Visits all places of a shard, table by table. Returns how many keys went.
-    fn sweep_all(
-        &self,
-        shard: usize,
-        mut goes: impl FnMut(&mut Shard<K, P>, Place, Nanos) -> bool,
-    ) -> usize {
-        let (mut hand, mut count) = (None, 0);
-        loop {
-            let (swept, removed) = self.sweep_table(shard, |_| hand, usize::MAX, &mut goes);
-            (hand, count) = (swept.next, count + removed);
-            if hand.is_none() {
-                return count;
-            }
-        }
-    }
-
-    /// Visits places of a shard from `hand` on, at most `most` and of one table. Also returns how many keys went.
-    fn sweep_table(
-        &self,
-        shard: usize,
-        hand: impl FnOnce(&Shard<K, P>) -> Option<Visit>,
-        most: usize,
-        mut goes: impl FnMut(&mut Shard<K, P>, Place, Nanos) -> bool,
-    ) -> (Swept, usize) {
-        // Dropped without a lock, because the drop of a key may run any code.
-        let mut removed = Removed { keys: Vec::new(), records: Vec::new(), count: &self.keys };
-        let mut shard = self.part(shard).lock();
-        let now = shard.now(&self.clock);
-        let hash_of = |entry: &Entry<K>| self.hash_of(&entry.key);
-        let goes = |shard: &mut Shard<K, P>, place| goes(shard, place, now);
-        let hand = hand(&shard);
-        let swept = shard.sweep(hand, most, &mut removed, goes, hash_of);
-        drop(shard);
-        (swept, removed.keys.len())
-    }
-
-    /// Continues the sweep, shard by shard, and removes idle keys until `enough` holds or `looks` places have
-    /// been visited. Returns the number of removed keys.
-    fn sweep(&self, mut looks: usize, enough: impl Fn() -> bool) -> usize {
-        let (mut idle, mut shards) = (0, 0);
-        // At most one full round; the first shard may have been visited in part.
-        while looks > 0 && shards <= SHARDS && !enough() {
-            let next = self.sweeps.next.load(Ordering::Relaxed) % SHARDS;
-            let (swept, removed) = self.sweep_table(next, |shard| shard.hand, looks, is_idle);
-            looks = looks.saturating_sub(swept.looked);
-            if swept.next.is_none() {
-                self.sweeps.next.store(next + 1, Ordering::Relaxed);
-                shards += 1;
-            }
-            idle += removed;
-        }
-        idle
-    }
-
-    /// A key came or may be idle earlier than it was: it has to be seen by a round within [`SPAN`].
-    #[inline]
-    pub(super) fn look_again_after(&self, now: Nanos) {
-        let Sweeps { again, due, .. } = &self.sweeps;
-        if again.load(Ordering::SeqCst) {
-            return;
-        }
-        again.store(true, Ordering::SeqCst);
-        let latest = now.saturating_add(SPAN);
-        if due.load(Ordering::SeqCst) > latest.get() {
-            self.set_alarm(latest);
+    /// A key may be idle from then on, and has to go within [`SPAN`].
+    pub(super) fn look_by(&self, now: Nanos, idle_at: Nanos) {
+        let time = idle_at.max(now.saturating_add(SPAN));
+        if time.get() < self.sweeps.due.load(Ordering::SeqCst) {
+            self.set_alarm(time);
         }
     }
 
     /// Sets the alarm, unless it goes off earlier.
     fn set_alarm(&self, time: Nanos) {
-        let mut alarm = self.sweeps.alarm.lock();
-        if time.get() < self.sweeps.due.load(Ordering::SeqCst)
-            && self.clock.sounds_without_callers()
-        {
+        let Sweeps { due, alarm, .. } = &self.sweeps;
+        let mut alarm = alarm.lock();
+        let clock = &self.common.clock;
+        if time.get() < due.load(Ordering::SeqCst) && clock.sounds_without_callers() {
             // If a manual clock was moved past it just now, calls drop idle keys, or the next alarm.
-            let _ = alarm.get_or_insert_with(|| self.clock.alarm(self.weak())).set(time);
-            self.sweeps.due.store(time.get(), Ordering::SeqCst);
+            let _ = alarm.get_or_insert_with(|| clock.alarm(self.this.clone())).set(time);
+            due.store(time.get(), Ordering::SeqCst);
         }
-    }
-
-    /// Visits the next places. Returns when the alarm has to go off again.
-    fn step(&self, round: &mut Round) -> Option<Nanos> {
-        if (round.shard, round.hand) == (0, None) {
-            self.sweeps.again.store(false, Ordering::SeqCst);
-            (round.earliest, round.unknown, round.went) = (NEVER, false, 0);
-        }
-        let now = self.clock.now();
-        let mut looks = STEP;
-        while looks > 0 && round.shard < SHARDS {
-            let Round { shard, hand, earliest, unknown, went, .. } = &mut *round;
-            let (swept, removed) = self.sweep_table(
-                *shard,
-                |_| *hand,
-                looks,
-                |shard, place, now| {
-                    match shard.idle(place, now) {
-                        Idle::Now => return true,
-                        Idle::From(time) => *earliest = time.min(*earliest),
-                        Idle::Unknown => *unknown = true,
-                    }
-                    false
-                },
-            );
-            looks = looks.saturating_sub(swept.looked);
-            *hand = swept.next;
-            *shard += usize::from(hand.is_none());
-            *went += removed;
-        }
-        if round.shard < SHARDS {
-            return Some(now);
-        }
-        round.shard = 0;
-        let soon = now.saturating_add(SPAN);
-        if round.went > 0 || self.sweeps.again.load(Ordering::SeqCst) {
-            round.patience = SPAN;
-        }
-        if self.sweeps.again.load(Ordering::SeqCst) {
-            return Some(soon);
-        }
-        let look = if round.unknown { now.saturating_add(round.patience) } else { NEVER };
-        round.patience = round.patience.saturating_mul(2);
-        let next = round.earliest.max(soon).min(look);
-        (next < NEVER).then_some(next)
     }
 }
 
@@ -302,14 +124,22 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     fn on_alarm(&self) {
-        let round = self.sweeps.round.lock().take();
-        // A key that is dropped may run anything, and so be in the midst of a step.
-        let Some(mut round) = round else { return };
+        // Before the first shard is seen: what comes to one later sets it again.
         self.sweeps.due.store(NEVER.get(), Ordering::SeqCst);
-        let next = self.step(&mut round);
-        *self.sweeps.round.lock() = Some(round);
-        if let Some(next) = next {
-            self.set_alarm(next);
+        let now = self.common.clock.now();
+        let (mut looks, mut hand) = (0, self.sweeps.hand.load(Ordering::Relaxed));
+        while hand < self.shards() && looks < STEP {
+            looks += self.sweep(hand);
+            hand += 1;
+        }
+        let is_over = hand == self.shards();
+        self.sweeps.hand.store(if is_over { 0 } else { hand }, Ordering::Relaxed);
+        if !is_over {
+            return self.set_alarm(now);
+        }
+        let first = self.each(|shard| shard.look_at).min().unwrap_or(NEVER);
+        if first < NEVER {
+            self.set_alarm(first.max(now.saturating_add(SPAN)));
         }
     }
 

@@ -1,233 +1,240 @@
-//! The table of all keys: shards, each with its own lock.
+//! The table of all keys.
+//!
+//! A key belongs to one of many shards by its hash, each with a lock of its own. A hash table that doubles moves all of
+//! its keys at once. So there are as many shards as hold [`KEYS_OF_A_SHARD`] each when the table is full, which takes
+//! a fraction of a millisecond.
 
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use super::ToKey;
-use super::entry::Slot;
-use super::hash::spread;
-use super::policy_source::PolicySource;
-use super::round::Sweeps;
-use super::shard::{SHARDS, Settings, Shard};
+use super::shard::Shard;
+use super::states::Rule;
+use super::sweep::Sweeps;
 use crate::clock::Clock;
 use crate::line::Line;
 use crate::observe::{Observer, Reports};
 use crate::policy::Policy;
-use crate::rate_limiter::{GrantId, OpenGrant};
-use crate::stats::{Stats, Waits};
-use crate::sync::{OwnLine, ShortMutex, SpinMutexGuard};
+use crate::rate_limiter::{GrantId, Keys, OpenGrant};
+use crate::stats::Stats;
+use crate::sync::{Mutex, MutexGuard, OwnLine};
 use crate::units::Nanos;
-use crate::wait_queue::End;
+use crate::wait_queue::{AfterUnlock, Bounds, End};
 
-/// The default maximum number of keys.
-pub(super) const MAX_KEYS: usize = 1 << 20;
+const KEYS_OF_A_SHARD: usize = 8192;
+
+/// More shards than processors, so that a caller rarely finds its shard locked; and not so many that an empty table
+/// takes much memory.
+const SHARDS: std::ops::Range<usize> = 128..4096;
 
 pub(super) struct Table<K, P: Policy, S> {
+    pub(super) common: Arc<Common<S>>,
+    /// Their number is a power of two.
+    pub(super) shards: Box<[OwnLine<Part<K, P, S>>]>,
+    /// The number of keys.
+    pub(super) keys: AtomicUsize,
+    pub(super) sweeps: Sweeps,
+    /// The number of changes of the rule so far.
+    changes: AtomicU64,
+    pub(super) this: Weak<Self>,
+}
+
+/// What the shards have in common.
+pub(super) struct Common<S> {
     pub(super) clock: Clock,
     pub(super) hasher: S,
-    shards: Box<[OwnLine<Part<K, P>>]>,
-    pub(super) keys: AtomicUsize,
     pub(super) options: Options,
     /// Of all keys.
     pub(super) observer: Arc<Observer>,
-    pub(super) sweeps: Sweeps,
-    /// The number of changes of the rule so far.
-    pub(super) rules: AtomicU64,
-    this: Weak<Self>,
 }
 
 /// The options chosen in the builder.
 pub(super) struct Options {
     pub(super) reports: Reports,
     pub(super) max_keys: usize,
-    pub(super) settings: Settings,
+    /// The bounds of each key's queue.
+    pub(super) bounds: Bounds,
+    /// Whether an absent key begins as a new one instead of an idle one.
+    pub(super) absent_is_new: bool,
+}
+
+impl<S> Common<S> {
+    /// The limiter of a key.
+    pub(super) fn line<P: Policy>(&self, policy: P, state: P::State) -> Arc<Line<P>> {
+        Line::of_key(policy, state, (&self.clock, &self.observer), self.options.bounds)
+    }
 }
 
 /// A shard, and beside its lock its last grant.
-pub(super) struct Part<K, P: Policy> {
-    open: OpenGrant,
-    shard: ShortMutex<Shard<K, P>>,
+// In the order of use, so that a call needs few cache lines of it.
+#[repr(C)]
+pub(super) struct Part<K, P: Policy, S> {
+    pub(super) open: OpenGrant,
+    shard: Mutex<Shard<K, P, S>>,
 }
 
-impl<K, P: Policy> Part<K, P> {
-    /// Locks the shard. What it holds is exact then: a grant that is kept has been recorded.
-    #[inline]
-    pub(super) fn lock(&self) -> SpinMutexGuard<'_, Shard<K, P>> {
-        let mut shard = loop {
-            match self.shard.try_lock() {
-                Some(shard) => break shard,
-                // Parks until a caller that has it for longer gives it back.
-                None => drop(self.shard.lock()),
-            }
+/// Keys that went, to be dropped without a lock. Then there is room for others.
+pub(super) struct Gone<'a, K> {
+    pub(super) keys: Vec<K>,
+    pub(super) of: &'a AtomicUsize,
+}
+
+impl<K> Drop for Gone<'_, K> {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.keys.len(), Ordering::Relaxed);
+    }
+}
+
+impl<K, P: Policy, S> Table<K, P, S> {
+    pub(super) fn len(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// The number of shards.
+    pub(super) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+}
+
+impl<K, P, S> Table<K, P, S>
+where
+    K: Hash + Eq + Send + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    pub(super) fn new(rule: Rule<K, P>, clock: Clock, hasher: S, options: Options) -> Arc<Self> {
+        let full = options.max_keys.div_ceil(KEYS_OF_A_SHARD);
+        let shards = full.clamp(SHARDS.start, SHARDS.end).next_power_of_two();
+        // A model has one key.
+        let shards = if cfg!(tollgate_loom) { 1 } else { shards };
+        let observer = Observer::new(options.reports.clone());
+        let (rule, common) = (Arc::new(rule), Common { clock, hasher, options, observer });
+        let common = Arc::new(common);
+        let shard = |_| {
+            let shard = Mutex::new(Shard::new(Arc::clone(&rule), Arc::clone(&common)));
+            OwnLine(Part { open: OpenGrant::none(), shard })
         };
-        if let Some(id) = self.open.take() {
+        let shards = (0..shards).map(shard).collect();
+        Arc::new_cyclic(|this| Self {
+            shards,
+            common,
+            keys: AtomicUsize::new(0),
+            sweeps: Sweeps::default(),
+            changes: AtomicU64::new(0),
+            this: this.clone(),
+        })
+    }
+
+    pub(super) fn hash_of<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        self.common.hasher.hash_one(key)
+    }
+
+    /// The shard of a hash. Some get twice as many keys as others, and the rest lie between: if all doubled at once, a key
+    /// would take twice the memory right after that.
+    #[inline]
+    pub(super) fn number_of(&self, hash: u64) -> usize {
+        // By all bits of the hash, of which some functions leave many empty.
+        let even = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
+        // About the logarithm of a number that is even between one and two.
+        let share = even + ((even * (0x1_0000 - even)) >> 16) * 11 / 32;
+        usize::try_from((share * self.shards.len() as u64) >> 16).unwrap_or_default()
+    }
+
+    /// Locks a shard. What it holds is exact then: a grant that is kept has been recorded.
+    #[inline]
+    pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, Shard<K, P, S>> {
+        let Part { open, shard } = &self.shards[number].0;
+        let mut shard = shard.lock();
+        if let Some(id) = open.take() {
             shard.hold(id);
         }
         shard
     }
 
-    /// A grant has been made under the lock.
-    #[inline]
-    pub(super) fn open(&self, shard: usize, number: u64) -> (GrantId, &OpenGrant) {
-        let id = GrantId::new(number, shard, SHARDS);
-        self.open.open(id);
-        (id, &self.open)
+    /// Does the same with each shard.
+    pub(super) fn each<R>(
+        &self,
+        mut act: impl FnMut(&mut Shard<K, P, S>) -> R,
+    ) -> impl Iterator<Item = R> {
+        (0..self.shards.len()).map(move |number| act(&mut self.lock(number)))
     }
 
-    /// As [`OpenGrant::close`].
-    pub(super) fn close(&self, id: GrantId) -> bool {
-        self.open.close(id)
-    }
-}
-
-impl<K, P: Policy, S> Table<K, P, S> {
-    pub(super) fn new(
-        rule: &PolicySource<K, P>,
-        (clock, hasher): (Clock, S),
-        options: Options,
-    ) -> Arc<Self> {
-        let settings = options.settings;
-        let shard = |_| {
-            let shard = Shard::new(rule.clone(), settings);
-            OwnLine(Part { open: OpenGrant::none(), shard: ShortMutex::new(shard) })
-        };
-        Arc::new_cyclic(|this| Self {
-            clock,
-            hasher,
-            shards: (0..SHARDS).map(shard).collect(),
-            keys: AtomicUsize::new(0),
-            observer: Observer::new(options.reports.clone()),
-            options,
-            sweeps: Sweeps::new(),
-            rules: AtomicU64::new(0),
-            this: this.clone(),
-        })
+    /// Puts all keys under another rule, shard by shard. If several calls run at once, the last rule wins.
+    pub(super) fn set_rule(&self, rule: Rule<K, P>) {
+        let (number, rule) = (self.changes.fetch_add(1, Ordering::Relaxed), Arc::new(rule));
+        for (after, old) in self.each(|shard| shard.set_rule(number, &rule)) {
+            drop(old);
+            after.into_iter().for_each(AfterUnlock::run);
+        }
+        self.look_by(self.common.clock.now(), Nanos::ZERO);
     }
 
-    pub(super) fn share(&self) -> Arc<Self> {
-        self.this.upgrade().expect("borrowed from its owner")
-    }
-
-    pub(super) fn weak(&self) -> Weak<Self> {
-        self.this.clone()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.keys.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn part(&self, shard: usize) -> &Part<K, P> {
-        &self.shards[shard % SHARDS].0
-    }
-
-    pub(super) fn parts(&self) -> impl Iterator<Item = &Part<K, P>> {
-        self.shards.iter().map(|part| &part.0)
-    }
-
-    /// Lets no caller in at any key. Returns the lines, at which callers may wait.
+    /// Lets no caller in at any key. Returns the limiters, at which callers may wait.
     pub(super) fn close(&self, end: End<'_>) -> Vec<Arc<Line<P>>> {
-        let mut lines: Vec<_> = self.parts().flat_map(|part| part.lock().close()).collect();
+        let close = |shard: &mut Shard<K, P, S>| {
+            shard.is_closed = true;
+            shard.lines()
+        };
+        let mut lines: Vec<_> = self.each(close).flatten().collect();
         lines.retain(|line| line.end(end));
         lines
     }
 
     /// Whether all shards are closed: the last one is closed last.
     pub(super) fn is_closed(&self) -> bool {
-        self.part(SHARDS - 1).lock().is_closed()
+        self.lock(self.shards.len() - 1).is_closed
     }
 
     /// Callers waiting at all keys.
     #[cfg(feature = "metrics")]
     pub(super) fn queue_len(&self) -> usize {
-        let waiting = |line: &Arc<Line<P>>| line.look(|inner, _| inner.queue_len());
-        let lines = self.parts().flat_map(|part| part.lock().lines());
-        lines.map(|line| waiting(&line)).sum()
+        let waiting = |line: Arc<Line<P>>| line.look(|inner, _| inner.queue_len());
+        self.each(|shard| shard.lines()).flatten().map(waiting).sum()
     }
 
     pub(super) fn keys(&self) -> Vec<K>
     where
         K: Clone,
     {
-        let mut keys = Vec::with_capacity(self.len());
-        for part in self.parts() {
-            keys.extend(part.lock().entries.iter().map(|entry| entry.key.clone()));
-        }
-        keys
-    }
-
-    pub(super) fn waits(&self) -> Waits {
-        self.observer.waits()
+        self.each(|shard| shard.keys().cloned().collect::<Vec<_>>()).flatten().collect()
     }
 
     pub(super) fn stats(&self) -> Stats {
         let mut stats = Stats::default();
-        for part in self.parts() {
-            let shard = part.lock();
-            stats.add(shard.stats);
-            let lines = shard.lines();
-            drop(shard);
+        for (counts, lines) in self.each(|shard| (shard.stats, shard.lines())) {
+            stats.add(counts);
             lines.iter().for_each(|line| stats.add(line.stats()));
         }
         stats
     }
-
-    /// Takes room for one more key, if there are at most `max` with it.
-    pub(super) fn take_room(&self, max: usize) -> bool {
-        let more = |keys| (keys < max).then_some(keys + 1);
-        self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-    }
 }
 
-impl<K: Hash + Eq + Send + 'static, P: Policy, S: BuildHasher + Send + Sync + 'static>
-    Table<K, P, S>
+impl<K, P, S> Keys<P> for Table<K, P, S>
+where
+    K: Hash + Eq + Send + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
 {
-    pub(super) fn hash_of<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        self.hasher.hash_one(key)
+    fn line(&self, id: GrantId) -> Option<Arc<Line<P>>> {
+        // The lock records it, if it is the last one.
+        self.lock(id.shard(self.shards.len())).held.get(&id).cloned()
     }
 
-    /// The shard of a hash. Some shards get twice as many keys as others, and the rest lie between: if all grew at
-    /// once, a key would take twice the memory right after that.
-    #[inline]
-    pub(super) fn shard_of(hash: u64) -> usize {
-        // Another bit of the hash for each bit of this: some functions leave the high ones empty.
-        let even = spread(hash) >> 48;
-        // About the logarithm of a number that is even between one and two.
-        let share = even + ((even * (0x1_0000 - even)) >> 16) * 11 / 32;
-        usize::try_from((share * SHARDS as u64) >> 16).unwrap_or_default() % SHARDS
-    }
-
-    /// Looks at a key: in its line if it has one, else at its state. An absent key has the state of one that
-    /// would be created now.
-    pub(super) fn look<Q, R>(
-        &self,
-        key: &Q,
-        in_line: impl FnOnce(&Line<P>) -> R,
-        quiet: impl FnOnce(&P, &P::State, Nanos) -> R,
-    ) -> R
-    where
-        Q: ToKey<K> + ?Sized,
-    {
-        let hash = self.hash_of(key);
-        // Dropped after unlocking, like all keys.
-        let owned;
-        let mut shard = self.part(Self::shard_of(hash)).lock();
-        let now = shard.now(&self.clock);
-        let Some(place) = shard.entries.find(hash, |entry| key.is_key(&entry.key)) else {
-            owned = key.to_key();
-            let absent = shard.absent(|| &owned, now);
-            return shard.look_absent(&absent, |policy, state| quiet(policy, state, now));
-        };
-        match shard.entries.get(place).word.read() {
-            Ok(word) => quiet(shard.rule.policy(None), &shard.unpack(word), now),
-            Err(index) => match shard.parts_of(index) {
-                (policy, Slot::Quiet(state)) => quiet(policy, state, now),
-                (_, Slot::Busy(line)) => {
-                    let line = Arc::clone(line);
-                    drop(shard);
-                    in_line(&line)
-                }
-            },
+    fn close(&self, id: GrantId) {
+        let number = id.shard(self.shards.len());
+        if self.shards[number].0.open.close(id) {
+            return;
         }
+        let mut shard = self.lock(number);
+        let line = shard.held.remove(&id);
+        shard.may_be_idle(Nanos::ZERO);
+        let now = shard.now();
+        drop(shard);
+        drop(line);
+        self.look_by(now, Nanos::ZERO);
+    }
+
+    fn share(&self) -> Arc<dyn Keys<P>> {
+        self.this.upgrade().unwrap_or_else(|| unreachable!("borrowed from its owner"))
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Inner<P: Policy> {
 }
 
 impl<P: Policy> Inner<P> {
-    pub(super) fn new(policy: P, state: P::State, time: Monotone) -> Self {
+    pub(crate) fn new(policy: P, state: P::State, time: Monotone) -> Self {
         let not_before = time.latest();
         let (published, stats) = (Published::default(), Stats::default());
         Self { time, policy, state, published, not_before, stats, waiting: None }
@@ -86,17 +86,10 @@ impl<P: Policy> Inner<P> {
     #[inline(never)]
     pub(super) fn refuse(&mut self, now: Nanos, cost: P::Cost) -> Error {
         self.stats.refused += 1;
-        // As `denial`, without a queue and without a pause.
-        let mut ready = match self.policy.ready_at(&self.state, now, cost) {
-            Ok(ready) => ready,
-            Err(error) => return error.into(),
-        };
-        let policy = &self.policy;
-        if policy.refused(&mut self.state, now, cost) {
-            ready = self.policy.ready_at(&self.state, now, cost).unwrap_or(ready);
+        match self.policy.ready_at(&self.state, now, cost) {
+            Ok(ready) => denied(&self.policy, &mut self.state, now, cost, ready),
+            Err(error) => error.into(),
         }
-        let part = self.policy.limited_by(&self.state, now, cost);
-        Error::Denied { retry_after: ready.wait(now), part }
     }
 
     /// Which of several rules is not ready at `at`: none of them in a pause.
@@ -257,4 +250,18 @@ impl<P: Policy> Inner<P> {
         waiting.queue.forget_alarm();
         waiting.queue.after_unlock(None)
     }
+}
+
+/// The error of a caller that is ready at `ready` and cannot wait, without a queue and without a pause: of a key, too.
+pub(crate) fn denied<P: Policy>(
+    policy: &P,
+    state: &mut P::State,
+    now: Nanos,
+    cost: P::Cost,
+    mut ready: Ready,
+) -> Error {
+    if policy.refused(state, now, cost) {
+        ready = policy.ready_at(state, now, cost).unwrap_or(ready);
+    }
+    Error::Denied { retry_after: ready.wait(now), part: policy.limited_by(state, now, cost) }
 }

@@ -24,19 +24,8 @@ enum Kind<'a, P: Policy> {
 
 /// A table of keys.
 pub(crate) trait Keys<P: Policy>: Send + Sync {
-    /// As `Inner::change`.
-    fn change(
-        &self,
-        id: GrantId,
-        change: Change<P>,
-        changed: &mut dyn FnMut(Option<P::Receipt>),
-    ) -> Result<(), Error>;
-
-    /// As `Inner::give_back`.
-    fn give_back(&self, id: GrantId, change: Change<P>);
-
-    /// `None` if the key is no longer in the table.
-    fn quota(&self, id: GrantId) -> Option<Quota<P::Cost>>;
+    /// The limiter of the key of a grant that is kept.
+    fn line(&self, id: GrantId) -> Option<Arc<Line<P>>>;
 
     /// The grant can no longer be settled.
     fn close(&self, id: GrantId);
@@ -118,21 +107,21 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
         Self(mem::replace(&mut self.0, ManuallyDrop::new(Kind::Dropped)))
     }
 
-    fn pin(&self) -> &KeyGuard<'a, P> {
+    /// Uses the line. A key gets one now, if it has none.
+    fn with_line<R>(&self, act: impl FnOnce(&Line<P>) -> R) -> R {
         match &*self.0 {
-            Kind::Key(pin) => pin,
-            _ => unreachable!("a grant has a line or a key"),
+            Kind::Borrowed(line) => act(line),
+            Kind::Owned(line) => act(line),
+            Kind::Key(guard) => match guard.keys().line(guard.id) {
+                Some(line) => act(&line),
+                None => unreachable!("the grant keeps its key"),
+            },
+            Kind::Dropped => unreachable!("a grant has a line or a key"),
         }
     }
 
     pub(super) fn quota(&self) -> Quota<P::Cost> {
-        self.line().map_or_else(
-            || {
-                let quota = self.pin().keys().quota(self.pin().id);
-                quota.unwrap_or_else(|| unreachable!("the key is pinned"))
-            },
-            Line::quota,
-        )
+        self.with_line(Line::quota)
     }
 
     pub(super) fn change(
@@ -140,17 +129,11 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
         change: Change<P>,
         changed: &mut dyn FnMut(Option<P::Receipt>),
     ) -> Result<(), Error> {
-        match self.line() {
-            Some(line) => line.change(change, changed),
-            None => self.pin().keys().change(self.pin().id, change, changed),
-        }
+        self.with_line(|line| line.change(change, changed))
     }
 
     pub(super) fn give_back(&self, change: Change<P>) {
-        match self.line() {
-            Some(line) => line.give_back(change),
-            None => self.pin().keys().give_back(self.pin().id, change),
-        }
+        self.with_line(|line| line.give_back(change));
     }
 
     /// Called when the grant is dropped.

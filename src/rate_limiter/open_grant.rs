@@ -3,7 +3,7 @@
 use crate::sync::{AtomicU64, Ordering};
 
 /// A grant of a table of keys: a number that is not used again, and is not zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GrantId(u64);
 
 impl GrantId {

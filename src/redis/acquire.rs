@@ -14,7 +14,7 @@ use super::script::Scripted;
 use super::shared::SharedKey;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::keyed::grant_or_wait::GrantOrWait;
+use crate::keyed::GrantOrWait;
 use crate::limiter::{Acquire, Ask, Handle, Limiter, Queue, Reservation, sealed::Sealed};
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;

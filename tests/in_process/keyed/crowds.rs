@@ -7,7 +7,7 @@ use tollgate::{Error, FixedWindow, KeyedRateLimiter, ManualClock, Rate, TokenBuc
 use crate::support::{ms, secs};
 
 /// A million keys, each seen once: they never exceed the bound, and no call is refused for lack
-/// of room, because most keys are idle. When they stop coming, calls at one key make all others go.
+/// of room, because most keys are idle. When they stop coming, all go.
 #[test]
 fn a_million_keys_stay_within_the_bound() {
     const KEYS: u64 = 1_000_000;
@@ -25,11 +25,8 @@ fn a_million_keys_stay_within_the_bound() {
     }
     assert!((10_000..=BOUND).contains(&most), "{most}");
     assert_eq!(limiter.stats().granted, KEYS);
-    clock.advance(ms(1));
-    for _ in 0..2 * BOUND {
-        let _ = limiter.try_acquire(&0, 1);
-    }
-    assert_eq!(limiter.len(), 1);
+    clock.advance(secs(10));
+    assert_eq!(limiter.len(), 0);
 }
 
 #[test]
