@@ -17,34 +17,25 @@ where
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {
-    fn change(
-        &self,
-        id: GrantId,
-        change: Change<P>,
-        changed: &mut dyn FnMut(Option<P::Receipt>),
-    ) -> Result<(), Error> {
+    fn change(&self, id: GrantId, change: &Change<P>) -> Result<Option<P::Receipt>, Error> {
         let mut shard = self.part(id.shard(SHARDS)).lock();
-        let Some(index) = shard.held(id) else {
-            changed(None);
-            return Ok(());
-        };
+        let Some(index) = shard.held(id) else { return Ok(None) };
         let now = shard.now(&self.clock);
         let (policy, slot) = shard.parts(index);
         match slot {
             Slot::Quiet(state) => {
                 change.check(policy, state, now)?;
-                changed(change.apply(policy, state, now, now));
-                Ok(())
+                Ok(change.apply(policy, state, now, now))
             }
             Slot::Busy(line) => {
                 let line = Arc::clone(line);
                 drop(shard);
-                line.change(change, changed)
+                line.change(change)
             }
         }
     }
 
-    fn give_back(&self, id: GrantId, change: Change<P>) {
+    fn give_back(&self, id: GrantId, change: &Change<P>) {
         let mut shard = self.part(id.shard(SHARDS)).lock();
         let Some(index) = shard.held(id) else { return };
         let now = shard.now(&self.clock);

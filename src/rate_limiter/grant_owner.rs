@@ -25,15 +25,10 @@ enum Kind<'a, P: Policy> {
 /// A table of keys.
 pub(crate) trait Keys<P: Policy>: Send + Sync {
     /// As `Inner::change`.
-    fn change(
-        &self,
-        id: GrantId,
-        change: Change<P>,
-        changed: &mut dyn FnMut(Option<P::Receipt>),
-    ) -> Result<(), Error>;
+    fn change(&self, id: GrantId, change: &Change<P>) -> Result<Option<P::Receipt>, Error>;
 
     /// As `Inner::give_back`.
-    fn give_back(&self, id: GrantId, change: Change<P>);
+    fn give_back(&self, id: GrantId, change: &Change<P>);
 
     /// `None` if the key is no longer in the table.
     fn quota(&self, id: GrantId) -> Option<Quota<P::Cost>>;
@@ -135,18 +130,14 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
         )
     }
 
-    pub(super) fn change(
-        &self,
-        change: Change<P>,
-        changed: &mut dyn FnMut(Option<P::Receipt>),
-    ) -> Result<(), Error> {
+    pub(super) fn change(&self, change: &Change<P>) -> Result<Option<P::Receipt>, Error> {
         match self.line() {
-            Some(line) => line.change(change, changed),
-            None => self.pin().keys().change(self.pin().id, change, changed),
+            Some(line) => line.change(change),
+            None => self.pin().keys().change(self.pin().id, change),
         }
     }
 
-    pub(super) fn give_back(&self, change: Change<P>) {
+    pub(super) fn give_back(&self, change: &Change<P>) {
         match self.line() {
             Some(line) => line.give_back(change),
             None => self.pin().keys().give_back(self.pin().id, change),
