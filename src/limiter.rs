@@ -6,7 +6,6 @@
 mod acquire;
 pub(crate) mod and;
 pub(crate) mod any;
-mod ask;
 mod driven;
 mod granted;
 mod handle;
@@ -26,7 +25,6 @@ use std::time::Duration;
 
 pub use acquire::Acquire;
 use and::And;
-pub(crate) use ask::Ask;
 pub(crate) use driven::{Driven, Passage};
 pub use granted::{Granted, Metered, Settle};
 #[cfg(any(feature = "feedback", feature = "tower"))]
@@ -46,6 +44,7 @@ use crate::observe::Observe;
 use crate::park::block_on;
 use crate::policy::{Limit, Quota};
 use crate::stats::{Stats, Waits};
+pub(crate) use crate::wait_queue::Ask;
 use crate::wait_queue::End;
 
 /// Any limiter: a [`RateLimiter`](crate::RateLimiter), one [key](crate::AtKey) of a

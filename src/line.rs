@@ -36,7 +36,7 @@ use crate::clock::{Clock, Monotone, OnAlarm};
 use crate::observe::{LazyObserver, Observer};
 use crate::policy::{Limit, Policy, Quota, Rated, Snapshot};
 use crate::stats::{Counters, Stats, Waits};
-use crate::sync::{ShortMutex, ShortMutexGuard};
+use crate::sync::ShortMutex;
 use crate::units::{Nanos, Rate};
 use crate::wait_queue::{AfterUnlock, Bounds};
 use atomic_state::AtomicState;
@@ -111,7 +111,9 @@ impl<P: Policy> Line<P> {
     /// Locks, grants what is due, runs `act`, grants what is due after it, sets the alarm, unlocks and wakes:
     /// the one way to change something that takes longer.
     pub(crate) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        once(act, |act| self.act(self.inner.lock(), true, act).run())
+        let (result, after_unlock) = self.with_lock_deferred(act);
+        after_unlock.run();
+        result
     }
 
     /// As [`with_lock`](Self::with_lock), for callers that hold a lock of their own: they run what is left to
@@ -120,9 +122,48 @@ impl<P: Policy> Line<P> {
         &self,
         act: impl FnOnce(&mut Inner<P>, Nanos) -> R,
     ) -> (R, AfterUnlock) {
-        let mut after_unlock = AfterUnlock::default();
-        let result = once(act, |act| after_unlock = self.act(self.inner.lock(), true, act));
-        (result, after_unlock)
+        let mut inner = self.inner.lock();
+        let now = self.begin(&mut inner);
+        // What is done may change when the next waiter is granted.
+        inner.unsettle();
+        let result = act(&mut inner, now);
+        (result, self.finish(&mut inner, now))
+    }
+
+    /// Takes the state over from the word, and grants what is due.
+    // `begin` and `finish` are not inlined, as they are the longest part of whatever is done between them.
+    #[inline(never)]
+    fn begin(&self, inner: &mut Inner<P>) -> Nanos {
+        // While callers wait, it stays locked.
+        let word = self.word.as_ref().filter(|_| inner.queue_len() == 0);
+        let positions = word.and_then(|word| word.lock(&mut inner.published));
+        // Read under the lock, so that the order of times is the order of events.
+        let now = inner.time.read(self.clock.now());
+        if let Some(positions) = positions {
+            inner.take_over(positions, now);
+        }
+        inner.pump(now);
+        now
+    }
+
+    /// Grants what is due, sets the alarm, and lets the word decide again.
+    #[inline(never)]
+    fn finish(&self, inner: &mut Inner<P>, now: Nanos) -> AfterUnlock {
+        inner.pump(now);
+        inner.wake_if_drained();
+        let after_unlock = inner.arm(now, || self.clock.alarm(self.this.clone()));
+        if let Some(word) = &self.word {
+            inner.publish(word, now);
+        }
+        after_unlock
+    }
+
+    /// The alarm went off. Returns how many go on waiting.
+    fn sound(&self) -> (usize, AfterUnlock) {
+        let mut inner = self.inner.lock();
+        inner.disarm();
+        let now = self.begin(&mut inner);
+        (inner.queue_len(), self.finish(&mut inner, now))
     }
 
     /// Reads under the mutex. Changes nothing, except that waiting callers get what is due. While no caller
@@ -192,38 +233,6 @@ impl<P: Policy> Line<P> {
         self.with_lock_deferred(set).1
     }
 
-    /// Unlocks at the end. `changes`: whether `act` may change when the next caller is granted. Not generic in what is
-    /// done, and not inlined: it is the longest function of a limiter.
-    #[inline(never)]
-    fn act(
-        &self,
-        mut inner: ShortMutexGuard<'_, Inner<P>>,
-        changes: bool,
-        act: &mut dyn FnMut(&mut Inner<P>, Nanos),
-    ) -> AfterUnlock {
-        let inner = &mut *inner;
-        // While callers wait, it stays locked.
-        let word = self.word.as_ref().filter(|_| inner.queue_len() == 0);
-        let word = word.and_then(|word| word.lock(&mut inner.published));
-        // Read under the lock, so that the order of times is the order of events.
-        let now = inner.time.read(self.clock.now());
-        if let Some(positions) = word {
-            inner.take_over(positions, now);
-        }
-        inner.pump(now);
-        if changes {
-            inner.unsettle();
-        }
-        act(inner, now);
-        inner.pump(now);
-        inner.wake_if_drained();
-        let after_unlock = inner.arm(now, || self.clock.alarm(self.this.clone()));
-        if let Some(word) = &self.word {
-            inner.publish(word, now);
-        }
-        after_unlock
-    }
-
     /// Changes nothing for which others would have to be granted or the alarm set.
     fn briefly<R>(&self, act: impl FnOnce(&mut Inner<P>) -> R) -> R {
         match self.inner.try_lock() {
@@ -240,30 +249,14 @@ impl<P: Policy> Line<P> {
     }
 }
 
-/// Hands over what is done once by a pointer, so that what surrounds it has one copy, and returns its result.
-#[inline]
-fn once<A, B, R>(
-    act: impl FnOnce(&mut A, B) -> R,
-    surround: impl FnOnce(&mut dyn FnMut(&mut A, B)),
-) -> R {
-    let (mut act, mut result) = (Some(act), None);
-    surround(&mut |a, b| result = act.take().map(|act| act(a, b)));
-    result.unwrap_or_else(|| unreachable!("it was done"))
-}
-
 impl<P: Policy> OnAlarm for Line<P> {
     fn on_alarm(&self) {
-        let mut inner = self.inner.lock();
-        inner.disarm();
-        self.act(inner, false, &mut |_, _| ()).run();
+        self.sound().1.run();
     }
 
     fn on_round(&self, wake: &mut Vec<Waker>) -> usize {
-        let mut inner = self.inner.lock();
-        inner.disarm();
-        let mut waiting = 0;
-        let mut count = |inner: &mut Inner<P>, _| waiting = inner.queue_len();
-        self.act(inner, false, &mut count).run_without_waking(wake);
+        let (waiting, after_unlock) = self.sound();
+        after_unlock.run_without_waking(wake);
         waiting
     }
 

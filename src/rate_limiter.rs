@@ -203,10 +203,9 @@ impl<P: Policy> RateLimiter<P> {
     /// - A tenant is any value with a hash, such as `&str` or an id, and nothing has to be registered. It is known by
     ///   its hash with a random key, so use one type for all tenants. It takes memory only while it waits, or
     ///   is ahead of its share. Callers without a tenant count as one more tenant.
-    /// - A grant takes O(log tenants). With a policy of one rate a call with a timeout is accepted in constant time if it would
-    ///   be in time behind all waiters. Otherwise it visits the tenants that wait, in the order of their turns, until it is
-    ///   certain to be too late, no further than 128 beyond that. So if more tenants wait, the `retry_after` of a refusal may
-    ///   be less than the wait, but is more than the timeout. With windows, logs and several rules it visits the waiters.
+    /// - A grant takes O(log n). With a policy of one rate a call with a timeout is accepted in constant time if it would
+    ///   be in time behind all waiters. Otherwise it visits the waiters ahead of its turn: all of up to 16,384, beyond that until
+    ///   it is certain to be too late. Then the `retry_after` of a refusal may be less than the wait, but is more than the timeout.
     ///
     /// In a task of its own: `tokio::spawn(limiter.acquire_owned(1).for_tenant(&tenant))`. To bound the queue of each, see
     /// [`max_waiters_per_tenant`](crate::RateLimiterBuilder::max_waiters_per_tenant). For a limit of its own for each
@@ -479,7 +478,7 @@ impl<P: Policy> RateLimiter<P> {
     /// Takes `n` permits now, before all that wait, whether they are ready or not.
     #[cfg(feature = "feedback")]
     pub(crate) fn take_anyway(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        let (_, charge) = self.line.try_take(|inner, now| inner.take_anyway(now, n))?;
+        let (_, charge) = self.line.with_lock(|inner, now| inner.take_anyway(now, n))?;
         Ok(Grant::new(GrantOwner::borrowed(&self.line), n, charge))
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::mem;
+use std::ops::Bound;
 
 /// A number at a time. Those of one time are in the order of their ranks.
 // As one number, which is compared at each step.
@@ -23,7 +24,7 @@ impl Timed {
     }
 }
 
-/// One type for alarms, deadlines and arrivals, because each type of ordered set adds 10 KB to a program.
+/// One type for alarms, waiters and deadlines, because each type of ordered set adds 10 KB to a program.
 #[derive(Debug, Default)]
 pub(crate) struct TimeOrder {
     /// Apart from the others, because it is often the only one, and is asked for most.
@@ -56,11 +57,20 @@ impl TimeOrder {
         self.first
     }
 
-    /// The last one at this time or before.
-    pub(crate) fn last_until(&self, time: u64) -> Option<Timed> {
-        let last = Timed::new(time, u32::MAX, u32::MAX);
-        let first = self.first.filter(|&first| first <= last)?;
-        Some(self.others.range(..=last).next_back().copied().unwrap_or(first))
+    pub(crate) fn last(&self) -> Option<Timed> {
+        self.others.last().copied().or(self.first)
+    }
+
+    /// The one behind another.
+    pub(crate) fn after(&self, timed: Timed) -> Option<Timed> {
+        if self.first.is_some_and(|first| timed < first) {
+            return self.first;
+        }
+        self.others.range((Bound::Excluded(timed), Bound::Unbounded)).next().copied()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Timed> {
+        self.first.into_iter().chain(self.others.iter().copied())
     }
 
     pub(crate) fn len(&self) -> usize {

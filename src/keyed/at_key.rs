@@ -370,7 +370,7 @@ where
 
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
         let line = self.limiter.key(&self.key).line(false)?;
-        let (excess, charge) = line.take(|inner, now| inner.shrink_to(now, remaining));
+        let (excess, charge) = line.with_lock(|inner, now| inner.shrink_to(now, remaining));
         Ok(Grant::new(GrantOwner::owned(line), excess, charge))
     }
 

@@ -1,27 +1,25 @@
 //! The order of grants: callers that come, wait, are granted or refused, and leave.
 
 use std::task::Waker;
-use std::time::Duration;
 
 use super::charge::Charge;
 use super::inner::{Admission, Inner};
 use super::tail::ROUGHLY;
-use super::waiting::{Place, Waiter};
+use super::waiting::Waiter;
 use crate::error::{Error, QueueLimit};
+use crate::part::Part;
 use crate::policy::{Cost, Policy, PolicyExt, Ready, RuleEvent, TWO_TICKS};
 use crate::units::{Nanos, saturating_nanos};
-use crate::wait_queue::{Arrival, Claim, WaiterId};
+use crate::wait_queue::{Arrival, Ask, Place, WaiterId};
 
 impl<P: Policy> Inner<P> {
     pub(super) fn enter(
         &mut self,
         now: Nanos,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-        claim: Claim,
+        ask: &Ask<P::Cost>,
         waker: Option<&Waker>,
     ) -> Result<Admission<P>, Error> {
-        let result = self.try_enter(now, cost, max_wait, claim, waker);
+        let result = self.try_enter(now, ask, waker);
         if result.is_err() {
             self.stats.refused += 1;
         }
@@ -31,38 +29,40 @@ impl<P: Policy> Inner<P> {
     fn try_enter(
         &mut self,
         now: Nanos,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-        claim: Claim,
+        ask: &Ask<P::Cost>,
         waker: Option<&Waker>,
     ) -> Result<Admission<P>, Error> {
+        let &Ask { cost, max_wait, claim } = ask;
         if self.is_closed() {
             return Err(Error::Closed);
         }
         let ready = self.policy.ready_at(&self.state, now, cost)?;
-        let (ahead, tenant) = (claim.ahead(), claim.tenant());
-        let arrival = Arrival::new(now, ahead);
-        let place = self.place(arrival, ahead, tenant, cost);
-        if self.is_first(place) && self.not_before <= now && ready.has_come(now) {
-            if !matches!(place, Place::Last) {
+        let tenant = claim.tenant();
+        let place = Place::new(Arrival::new(now, claim.ahead()), tenant, cost.permits());
+        if self.is_first(&place) && self.not_before <= now && ready.has_come(now) {
+            if self.queue_len() > 0 {
                 self.charge_in_tail(now, cost, true);
-                self.waiting().queue.grant_turn_at_once(tenant, cost.permits());
+                self.waiting().queue.grant_at_once(&place);
             }
             return Ok(Admission::Granted(self.charge_at_once(now, cost)));
         }
+        self.waiting().queue.take_turns_for(&place);
+        // Where it stands among the waiters, unless it is behind all of them.
+        let among = Some(&place).filter(|place| !self.waiting().queue.is_last(place));
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
-        if deadline.is_some_and(|deadline| self.is_too_early(deadline, now, cost, place)) {
-            // A caller that does not wait is granted when no caller waits.
-            let is_last = deadline == Some(now) && self.waiting().queue.is_fair();
-            let place = if is_last { Place::Last } else { place };
-            return Err(self.denial(place, now, cost, deadline.unwrap_or(now)));
+        if let Some(deadline) = deadline
+            && self.is_too_early(deadline, now, cost, among)
+        {
+            // Among tenants a caller that does not wait is granted when no caller waits.
+            let is_last = deadline <= now && self.waiting().queue.is_fair();
+            return Err(self.denial(among.filter(|_| !is_last), now, cost, deadline));
         }
         let waiting = self.waiting();
         let (queued, exceeded) = (waiting.queued, waiting.exceeded_by(cost, tenant));
         if let Some(limit) = exceeded {
             let moves = match self.due() {
                 Some(due) => Some(due.since(now)),
-                None => self.projected_at(place, now, cost, 0, now).0.wait(now),
+                None => self.projected_at(among, now, cost, now).0.wait(now),
             };
             return Err(Error::QueueFull { limit, retry_after: moves });
         }
@@ -75,23 +75,29 @@ impl<P: Policy> Inner<P> {
         if self.queue_len() == 0 {
             self.forget_tail();
         }
-        self.charge_in_tail(now, cost, !matches!(place, Place::Last));
-        let (waiter, waker) = (Waiter::new(cost, arrival), waker.cloned());
+        self.charge_in_tail(now, cost, among.is_some());
+        let (waiter, waker) = (Waiter::new(cost, now), waker.cloned());
         let waiting = self.waiting();
-        let id = waiting.join((place, tenant), waiter, now, deadline, waker);
+        let id = waiting.join(&place, waiter, deadline, waker);
         // The next grant stays as it is, unless it is this one's.
         waiting.is_settled = waiting.queue.front() != Some(id);
         Ok(Admission::Waiting(id))
     }
 
     /// Whether a new caller could not be granted by `deadline`.
-    fn is_too_early(&mut self, deadline: Nanos, now: Nanos, cost: P::Cost, place: Place) -> bool {
+    fn is_too_early(
+        &mut self,
+        deadline: Nanos,
+        now: Nanos,
+        cost: P::Cost,
+        among: Option<&Place>,
+    ) -> bool {
         if deadline <= now {
             return true;
         }
-        if !matches!(place, Place::Last) {
+        if among.is_some() {
             return !self.is_in_time_behind_all(deadline, now, cost)
-                && deadline < self.projected_at(place, now, cost, 0, deadline).0.earliest();
+                && deadline < self.projected_at(among, now, cost, deadline).0.earliest();
         }
         // Waiters that have left can only make it look later: if the time is enough with them, it is enough. But where
         // one that is unpredictable was the last to count, more of them count now.
@@ -101,11 +107,17 @@ impl<P: Policy> Inner<P> {
     }
 
     /// The error of a caller that cannot wait, or not long enough.
-    fn denial(&mut self, place: Place, now: Nanos, cost: P::Cost, deadline: Nanos) -> Error {
+    fn denial(
+        &mut self,
+        among: Option<&Place>,
+        now: Nanos,
+        cost: P::Cost,
+        deadline: Nanos,
+    ) -> Error {
         if self.change_state(now, |policy, state, _| policy.refused(state, now, cost)) {
             self.forget_tail();
         }
-        let (due, part) = self.projected_at(place, now, cost, 0, deadline);
+        let (due, part) = self.projected_at(among, now, cost, deadline);
         Error::Denied { retry_after: due.wait(now), part }
     }
 
@@ -154,26 +166,32 @@ impl<P: Policy> Inner<P> {
             return;
         }
         self.grant_due(now);
-        // All of them have left before the first `retry_after` is computed behind the rest.
+        // All of them have left before the first `retry_after` is computed. A crowd that has gone ahead does not need a walk
+        // for each.
         let mut last = None;
         for key in over {
-            let tenant = self.waiting().queue.tenant(key);
-            let &mut Waiter { cost, arrival, .. } = self.waiter(key);
-            let joined = self.waiting().joined(key);
-            let ahead = arrival.ahead_at(joined);
-            // A crowd ahead of others, or of a tenant, does not need a walk for each.
-            let is_known = |&(caller, _): &_| {
-                caller == (cost, ahead, tenant) && (!ahead.is_zero() || tenant.is_some())
+            let &mut Waiter { cost, joined, .. } = self.waiter(key);
+            let place = self.waiting().queue.place_of(key).later(now.since(joined));
+            let (ready, part) = match last {
+                Some((caller, projected)) if caller == (cost, place) => projected,
+                _ => self.projected_late(&place, now, cost),
             };
-            let (ready, part) = last.filter(is_known).map_or_else(
-                || {
-                    let place = self.place(Arrival::new(now, ahead), ahead, tenant, cost);
-                    self.projected_at(place, now, cost, self.queue_len() / ROUGHLY, now)
-                },
-                |(_, projected)| projected,
-            );
-            last = Some(((cost, ahead, tenant), (ready, part)));
+            last = Some(((cost, place), (ready, part)));
             self.waiting().finish(key, Err(Error::Denied { retry_after: ready.wait(now), part }));
+        }
+    }
+
+    /// When a caller would be granted that has waited too long, if it came again.
+    fn projected_late(
+        &mut self,
+        place: &Place,
+        now: Nanos,
+        cost: P::Cost,
+    ) -> (Ready, Option<Part>) {
+        if self.waiting().queue.is_last(place) {
+            self.projected(now, cost, self.queue_len() / ROUGHLY)
+        } else {
+            self.projected_at(Some(place), now, cost, now)
         }
     }
 
@@ -186,8 +204,7 @@ impl<P: Policy> Inner<P> {
             self.forget_tail();
         }
         while let Some(key) = self.waiting().queue.front() {
-            let cost = self.waiter(key).cost;
-            let joined = self.waiting().joined(key);
+            let &mut Waiter { cost, joined, .. } = self.waiter(key);
             let deadline = self.waiting().queue.deadline(key);
             let ready = match self.policy.ready_at(&self.state, now, cost) {
                 Ok(ready) => ready,
@@ -217,8 +234,7 @@ impl<P: Policy> Inner<P> {
                 if let Some(tail) = &mut waiting.tail {
                     tail.late += usize::from(late);
                 }
-                waiting.queue.grant_turn(key);
-                waiting.unlink(key);
+                waiting.grant(key);
                 waiting.finish(key, Ok(Charge { limited_by: waiting.limited_by, ..charge }));
             }
         }
@@ -279,7 +295,7 @@ impl<P: Policy> Inner<P> {
             None => {
                 self.stats.given_up += 1;
                 self.depart(key, now);
-                self.waiting().remove(key);
+                self.waiting().queue.remove(key);
             }
             Some(Ok(charge)) => self.give_up(now, cost, charge),
             Some(Err(_)) => {}
@@ -291,12 +307,12 @@ impl<P: Policy> Inner<P> {
         self.policy = policy;
         self.moved(now);
         // Requests that exceed the new capacity need not wait, nor count for others.
-        let too_much = |waiter: &Waiter<P>| {
-            self.policy.ready_at(&self.state, now, waiter.cost).err().map(Error::from)
+        let Some(waiting) = &self.waiting else { return };
+        let too_much = |key| {
+            let error = self.policy.ready_at(&self.state, now, waiting.queue[key].cost).err()?;
+            Some((key, Error::from(error)))
         };
-        let waiters = self.waiting.iter().flat_map(|waiting| waiting.queue.iter());
-        let over: Vec<_> =
-            waiters.filter_map(|(key, waiter)| Some((key, too_much(waiter)?))).collect();
+        let over: Vec<_> = waiting.queue.ahead_of(None).filter_map(too_much).collect();
         for (key, error) in over {
             self.turn_away(key, now);
             self.waiting().finish(key, Err(error));

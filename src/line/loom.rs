@@ -114,7 +114,7 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
         }
         Call::TryAndRefund(n) => match ask_now(line, n, at_once) {
             Ok(Admission::Granted(Charge { receipt, .. })) => {
-                line.change(Change::Refund { part: n, held: n, receipt }, |_| ()).is_ok()
+                line.change(&Change::Refund { part: n, held: n, receipt }).is_ok()
             }
             _ => false,
         },

@@ -8,12 +8,12 @@ use slab::Slab;
 use super::charge::Charge;
 use crate::clock::KEEP;
 use crate::error::Error;
-use crate::wait_queue::EntryId;
+use crate::wait_queue::WaiterId;
 
 pub(super) type Outcome<R> = Result<Charge<R>, Error>;
 
 /// Names a caller's outcome, if there is one.
-pub(super) type OutcomeId = Option<EntryId>;
+pub(super) type OutcomeId = Option<WaiterId>;
 
 #[derive(Debug)]
 pub(super) struct Outcomes<R>(Slab<Outcome<R>>);
@@ -27,7 +27,7 @@ impl<R> Outcomes<R> {
     pub(super) fn set(&mut self, id: &mut OutcomeId, outcome: Outcome<R>) {
         match id {
             Some(id) => self.0[id.place()] = outcome,
-            None => *id = Some(EntryId::new(self.0.insert(outcome))),
+            None => *id = Some(WaiterId::new(self.0.insert(outcome))),
         }
     }
 

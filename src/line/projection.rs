@@ -5,12 +5,17 @@ use std::time::Duration;
 use super::inner::Inner;
 
 use super::tail::Tail;
-use super::waiting::{Place, Waiter};
 use crate::error::ExceedsCapacity;
 use crate::part::Part;
 use crate::policy::{Cost, Policy, PolicyExt, Ready};
 use crate::units::Nanos;
-use crate::wait_queue::{Arrival, Tenant, WaiterId};
+use crate::wait_queue::{Place, WaiterId};
+
+/// Of up to this many waiters all are counted for a caller with a timeout.
+const EXACT: usize = 1 << 14;
+
+/// The same for one whose time is over: there may be many of these.
+const EXACT_LATE: usize = 1 << 8;
 
 impl<P: Policy> Inner<P> {
     /// When a new caller would be granted behind all waiters, and which of several rules it then waits for. Up
@@ -46,30 +51,27 @@ impl<P: Policy> Inner<P> {
         Ok(self.projected(now, cost, 0).0.wait(now))
     }
 
-    /// The same for a caller with this place. It visits the waiters that stay ahead of it, one by one, or tenant
-    /// by tenant: of many tenants as few as show that it is later than `by`, and so later than what is returned.
+    /// The same for a caller that stands among the waiters. It visits those ahead of it, one by one: of many as few as show
+    /// that it is later than `by`, and so later than what is returned.
     pub(super) fn projected_at(
         &mut self,
-        place: Place,
+        among: Option<&Place>,
         now: Nanos,
         cost: P::Cost,
-        left: usize,
         by: Nanos,
     ) -> (Ready, Option<Part>) {
-        if matches!(place, Place::Last) {
-            return self.projected(now, cost, left);
-        }
+        let Some(place) = among else { return self.projected(now, cost, 0) };
         let is_behind = !self.is_first(place);
         let moves = Ready::At(self.due().filter(|_| is_behind).unwrap_or(now));
         let from = now.max(self.not_before);
         // The first question is cheap; most rules that answer it do so for any number.
         if self.due_behind(0, from, cost).is_some() {
-            let ahead = self.permits_at(place, from, cost, by);
+            let ahead = self.permits_ahead(place, from, cost, by);
             if let Some(due) = self.due_behind(ahead, from, cost) {
                 return (Ready::At(due).and(moves), None);
             }
         }
-        let tail = self.project(now, place);
+        let tail = self.project(now, among);
         self.ready_in(&tail.state, now, cost, (tail.ready, moves), is_behind)
     }
 
@@ -107,35 +109,9 @@ impl<P: Policy> Inner<P> {
         }
     }
 
-    /// The place of a new caller.
-    pub(super) fn place(
-        &mut self,
-        arrival: Arrival,
-        ahead: Duration,
-        tenant: Option<Tenant>,
-        cost: P::Cost,
-    ) -> Place {
-        let Some(waiting) = self.waiting.as_mut().filter(|waiting| waiting.queue.len() > 0) else {
-            return Place::Last;
-        };
-        let queue = &mut waiting.queue;
-        if tenant.is_some() {
-            queue.take_turns(|waiter| waiter.cost.permits());
-        }
-        let next = if ahead.is_zero() { None } else { queue.overtaken_in_turn(arrival) };
-        match next {
-            Some(next) => Place::Before(next),
-            None => queue.turn(tenant, cost.permits()).map_or(Place::Last, Place::Turn),
-        }
-    }
-
     /// Whether a caller with this place is ahead of all waiters.
-    pub(super) fn is_first(&self, place: Place) -> bool {
-        self.waiting.as_ref().is_none_or(|waiting| match place {
-            Place::Last => waiting.queue.len() == 0,
-            Place::Before(next) => waiting.queue.front() == Some(next),
-            Place::Turn(turn) => waiting.queue.is_first(turn),
-        })
+    pub(super) fn is_first(&self, place: &Place) -> bool {
+        self.waiting.as_ref().is_none_or(|waiting| waiting.queue.is_first(place))
     }
 
     /// Whether a new caller is granted by `deadline` even behind all waiters; `false` if that takes a walk.
@@ -150,27 +126,26 @@ impl<P: Policy> Inner<P> {
         self.policy.ready_behind(&self.state, from, ahead, cost)
     }
 
-    /// How many permits the waiters ahead of a place ask for; of many tenants fewer, if a caller behind these is later
+    /// How many permits the waiters ahead of a place ask for; if these are many, fewer, if a caller behind these is later
     /// than `by`.
-    fn permits_at(&mut self, place: Place, from: Nanos, cost: P::Cost, by: Nanos) -> u64 {
-        let Self { policy, state, waiting, .. } = self;
-        if let (Place::Turn(turn), Some(waiting)) = (place, waiting) {
-            let due = |ahead| policy.ready_behind(state, from, ahead, cost);
-            let is_late = |ahead| due(ahead).is_some_and(|due| due > by);
-            return waiting.queue.permits_before(turn, is_late);
+    fn permits_ahead(&self, place: &Place, from: Nanos, cost: P::Cost, by: Nanos) -> u64 {
+        let now = self.time.latest();
+        let (mut permits, exact) = (0, if by > now { EXACT } else { EXACT_LATE });
+        for (count, ahead) in self.costs_ahead(Some(place)).enumerate() {
+            permits += ahead.permits();
+            let is_late = || self.due_behind(permits, from, cost).is_some_and(|due| due > by);
+            if count > exact && is_late() {
+                break;
+            }
         }
-        self.ahead_of(place).fold(0, |all, waiter| waiter.cost.permits() + all)
+        permits
     }
 
-    /// The waiters ahead of a place, in order.
-    fn ahead_of(&self, place: Place) -> impl Iterator<Item = &Waiter<P>> {
-        let (next, turn) = match place {
-            Place::Last => (None, None),
-            Place::Before(next) => (Some(next), None),
-            Place::Turn(turn) => (None, Some(turn)),
-        };
-        let waiters = self.waiting.iter().flat_map(move |waiting| waiting.queue.iter_before(turn));
-        waiters.take_while(move |&(id, _)| Some(id) != next).map(|(_, waiter)| waiter)
+    /// What the waiters ahead of a place ask for, or all of them, in order.
+    fn costs_ahead(&self, place: Option<&Place>) -> impl Iterator<Item = P::Cost> {
+        self.waiting
+            .iter()
+            .flat_map(move |waiting| waiting.queue.ahead_of(place).map(|id| waiting.queue[id].cost))
     }
 
     /// Reads the state behind all waiters, and when the last of them is charged. Walks through
@@ -191,7 +166,7 @@ impl<P: Policy> Inner<P> {
             tail.left <= left && tail.late <= in_line && !tail.is_stale(start.earliest())
         };
         let tail = self.waiting.as_mut().and_then(|waiting| waiting.tail.take()).filter(usable);
-        let tail = tail.unwrap_or_else(|| self.project(now, Place::Last));
+        let tail = tail.unwrap_or_else(|| self.project(now, None));
         let result = look(self, &tail.state, tail.ready.and(start));
         if let Some(waiting) = &mut self.waiting {
             waiting.tail = Some(tail);
@@ -200,9 +175,9 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Walks through the queue, up to a place.
-    fn project(&self, now: Nanos, place: Place) -> Tail<P::State, P::Cost> {
+    fn project(&self, now: Nanos, place: Option<&Place>) -> Tail<P::State, P::Cost> {
         let from = now.max(self.not_before);
-        let mut costs = self.ahead_of(place).map(|waiter| waiter.cost);
+        let mut costs = self.costs_ahead(place);
         let head = costs.next();
         // Behind one that waits for a release nothing is predictable.
         let is_held =
@@ -222,7 +197,7 @@ impl<P: Policy> Inner<P> {
             return Duration::ZERO;
         };
         let cost = waiting.queue[key].cost;
-        let tail = self.project(now, Place::Before(key));
+        let tail = self.project(now, Some(&waiting.queue.place_of(key)));
         let from = tail.ready.earliest();
         let ready = self.policy.ready_at(&tail.state, from, cost);
         ready.map_or(from, Ready::earliest).max(from).since(now)

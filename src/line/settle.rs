@@ -20,7 +20,7 @@ impl<P: Policy> Line<P> {
 
     #[inline(never)]
     fn release_in_line(&self, cost: P::Cost) {
-        in_drop(|| self.with_lock(|inner, now| inner.give_back(now, Change::release(cost))));
+        in_drop(|| self.with_lock(|inner, now| _ = inner.give_back(now, &Change::release(cost))));
     }
 
     /// Gives back what a grant held, if no caller waits for it and the time does not matter. Returns whether
@@ -33,17 +33,13 @@ impl<P: Policy> Line<P> {
     }
 
     /// As `Inner::change`.
-    pub(crate) fn change(
-        &self,
-        change: Change<P>,
-        changed: impl FnOnce(Option<P::Receipt>),
-    ) -> Result<(), Error> {
-        self.with_lock(|inner, now| inner.change(now, change, changed))
+    pub(crate) fn change(&self, change: &Change<P>) -> Result<Option<P::Receipt>, Error> {
+        self.with_lock(|inner, now| inner.change(now, change))
     }
 
     /// As `Inner::give_back`.
-    pub(crate) fn give_back(&self, change: Change<P>) {
-        self.with_lock(|inner, now| inner.give_back(now, change));
+    pub(crate) fn give_back(&self, change: &Change<P>) {
+        self.with_lock(|inner, now| _ = inner.give_back(now, change));
     }
 }
 
@@ -60,41 +56,30 @@ impl<P: Policy> Inner<P> {
         is_quiet
     }
 
-    /// Changes a charge that was granted before. `changed` gets the receipt of the rest.
+    /// Changes a charge that was granted before. Returns the receipt of the rest.
     pub(crate) fn change(
         &mut self,
         now: Nanos,
-        change: Change<P>,
-        changed: impl FnOnce(Option<P::Receipt>),
-    ) -> Result<(), Error> {
+        change: &Change<P>,
+    ) -> Result<Option<P::Receipt>, Error> {
         change.check(&self.policy, &self.state, now)?;
-        changed(self.apply(now, &change));
-        Ok(())
+        Ok(self.give_back(now, change))
     }
 
-    fn apply(&mut self, now: Nanos, change: &Change<P>) -> Option<P::Receipt> {
+    /// The same of a change that cannot fail.
+    pub(crate) fn give_back(&mut self, now: Nanos, change: &Change<P>) -> Option<P::Receipt> {
         let receipt =
             self.change_state(now, |policy, state, from| change.apply(policy, state, now, from));
         self.moved(now);
         receipt
     }
 
-    /// Makes a change for which no caller is left that could be told of an error.
-    pub(crate) fn give_back(&mut self, now: Nanos, change: Change<P>) {
-        self.apply(now, &change);
-    }
-
     /// The caller did not take its grant.
     pub(crate) fn give_up(&mut self, now: Nanos, cost: P::Cost, charge: Charge<P::Receipt>) {
-        self.stats.given_up += u64::from(!cost.is_zero());
-        self.put_back(now, cost, charge);
-    }
-
-    /// All of a charge comes back.
-    pub(super) fn put_back(&mut self, now: Nanos, cost: P::Cost, charge: Charge<P::Receipt>) {
         if !cost.is_zero() {
+            self.stats.given_up += 1;
             let receipt = charge.receipt;
-            self.give_back(now, Change::Refund { part: cost, held: cost, receipt });
+            self.give_back(now, &Change::Refund { part: cost, held: cost, receipt });
         }
     }
 }

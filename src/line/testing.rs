@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::observe::{LazyObserver, Reports};
 use crate::policy::Policy;
 use crate::units::Nanos;
-use crate::wait_queue::{Bounds, Claim};
+use crate::wait_queue::{Ask, Bounds};
 
 #[cfg(tollgate_loom)]
 use loom::thread_local;
@@ -66,10 +66,6 @@ pub(super) fn ask_now<P: Policy>(
 ) -> Result<Admission<P>, Error> {
     match line.decide(cost, max_wait) {
         Some(charge) => charge.map(Admission::Granted),
-        None => {
-            let mut entered = None;
-            line.enter(cost, max_wait, Claim::InOrder, None, |it| entered = Some(it))?;
-            Ok(entered.expect("told"))
-        }
+        None => line.enter(&Ask::new(cost, max_wait), None),
     }
 }

@@ -14,7 +14,7 @@ use crate::policy::smooth_bursty::SmoothBursty;
 use crate::policy::smooth_warming_up::SmoothWarmingUp;
 use crate::policy::token_bucket::TokenBucket;
 use crate::units::{Nanos, Rate};
-use crate::wait_queue::{Claim, WaiterId};
+use crate::wait_queue::{Ask, WaiterId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -195,7 +195,7 @@ fn what_the_word_does_not_decide_alone_is_recorded() {
             charges[0] = charge.receipt;
         }
         let enter = |inner: &mut Inner<_>, now| {
-            inner.enter(now, permits, Some(Duration::ZERO), Claim::InOrder, None)
+            inner.enter(now, &Ask::new(permits, Some(Duration::ZERO)), None)
         };
         if let Ok(Admission::Granted(charge)) = long.with_lock(enter) {
             charges[1] = charge.receipt;

@@ -9,23 +9,13 @@ use crate::error::QueueLimit;
 use crate::part::Part;
 use crate::policy::{Cost, Policy, PolicyExt};
 use crate::units::Nanos;
-use crate::wait_queue::{Arrival, Arrived, Bounds, Tenant, Turn, WaitQueue, WaiterId, WaiterTimes};
-
-/// The place of a new caller in the order of grants.
-#[derive(Clone, Copy)]
-pub(super) enum Place {
-    Last,
-    Before(WaiterId),
-    Turn(Turn),
-}
+use crate::wait_queue::{Bounds, Place, Tenant, WaitQueue, WaiterId, Waits};
 
 /// What a line needs when a caller waits; made then, because in most limiters no caller ever does.
 #[derive(Debug)]
 pub(super) struct Waiting<P: Policy> {
     pub(super) queue: WaitQueue<Waiter<P>>,
     outcomes: Outcomes<P::Receipt>,
-    /// When those that entered ahead of others joined.
-    joined_ahead: WaiterTimes,
     /// The state behind all waiting callers, where the policy needs that to say when a newcomer is ready.
     pub(super) tail: Option<Tail<P::State, P::Cost>>,
     /// How many permits the waiting callers ask for.
@@ -73,19 +63,19 @@ impl<S> Resumed<S> {
 #[derive(Debug)]
 pub(super) struct Waiter<P: Policy> {
     pub(super) cost: P::Cost,
-    pub(super) arrival: Arrival,
+    pub(super) joined: Nanos,
     outcome: OutcomeId,
 }
 
 impl<P: Policy> Waiter<P> {
-    pub(super) fn new(cost: P::Cost, arrival: Arrival) -> Self {
-        Self { cost, arrival, outcome: None }
+    pub(super) fn new(cost: P::Cost, joined: Nanos) -> Self {
+        Self { cost, joined, outcome: None }
     }
 }
 
-impl<P: Policy> Arrived for Waiter<P> {
-    fn arrival(&self) -> Arrival {
-        self.arrival
+impl<P: Policy> Waits for Waiter<P> {
+    fn permits(&self) -> u64 {
+        self.cost.permits()
     }
 }
 
@@ -96,7 +86,6 @@ impl<P: Policy> Default for Waiting<P> {
         Self {
             queue: WaitQueue::new(),
             outcomes: Outcomes::new(),
-            joined_ahead: WaiterTimes::default(),
             tail: None,
             permits: 0,
             queued: Default::default(),
@@ -120,49 +109,38 @@ impl<P: Policy> Waiting<P> {
     /// A caller joins at its place.
     pub(super) fn join(
         &mut self,
-        (place, tenant): (Place, Option<Tenant>),
+        place: &Place,
         waiter: Waiter<P>,
-        joined: Nanos,
         deadline: Option<Nanos>,
         waker: Option<Waker>,
     ) -> WaiterId {
-        let (cost, arrival) = (waiter.cost, waiter.arrival);
-        self.permits = self.permits.saturating_add(cost.permits());
-        self.queued = cost.add_to(self.queued);
-        let permits = cost.permits();
-        let id = match place {
-            Place::Before(next) => {
-                let id = self.queue.insert_before(next, waiter, deadline, waker);
-                self.queue.join_turn_ahead_of(next, id, permits);
-                id
-            }
-            Place::Last | Place::Turn(_) => {
-                self.queue.push_in_turn(tenant, permits, waiter, deadline, waker)
-            }
-        };
-        if arrival.joined() != joined {
-            self.joined_ahead.set(id, Some(joined));
-        }
-        id
+        self.permits = self.permits.saturating_add(waiter.cost.permits());
+        self.queued = waiter.cost.add_to(self.queued);
+        self.queue.join(place, waiter, deadline, waker)
     }
 
     /// How long the first four callers have waited.
     pub(super) fn ages(&self, now: Nanos) -> Vec<Duration> {
-        self.queue.ids().take(4).map(|id| now.since(self.joined(id))).collect()
+        let first = self.queue.ahead_of(None).take(4);
+        first.map(|id| now.since(self.queue[id].joined)).collect()
     }
 
-    /// When a caller joined.
-    pub(super) fn joined(&self, id: WaiterId) -> Nanos {
-        let ahead = self.joined_ahead.get(id);
-        ahead.unwrap_or_else(|| self.queue[id].arrival.joined())
+    /// The front of the queue is granted. It still has to learn the outcome.
+    pub(super) fn grant(&mut self, id: WaiterId) {
+        self.queue.grant(id);
+        self.forget_cost(id);
+    }
+
+    fn forget_cost(&mut self, id: WaiterId) {
+        let cost = self.queue[id].cost;
+        self.permits = self.permits.saturating_sub(cost.permits());
+        self.queued = cost.take_from(self.queued);
     }
 
     /// Takes a caller out of the order; it may still have to learn the outcome.
     pub(super) fn unlink(&mut self, id: WaiterId) {
         self.queue.unlink(id);
-        let cost = self.queue[id].cost;
-        self.permits = self.permits.saturating_sub(cost.permits());
-        self.queued = cost.take_from(self.queued);
+        self.forget_cost(id);
     }
 
     /// Sets the outcome of a caller that is out of the order, and wakes it.
@@ -180,7 +158,7 @@ impl<P: Policy> Waiting<P> {
     /// Takes the outcome of a waiter, if there is one, and then removes its entry.
     pub(super) fn take_outcome(&mut self, id: WaiterId) -> Option<Outcome<P::Receipt>> {
         let outcome = self.outcomes.take(&mut self.queue[id].outcome)?;
-        self.remove(id);
+        self.queue.remove(id);
         Some(outcome)
     }
 
@@ -191,14 +169,7 @@ impl<P: Policy> Waiting<P> {
             tail.left += 1;
         }
         self.unlink(id);
-        self.joined_ahead.set(id, None);
         self.queue.take(id).1
-    }
-
-    /// Removes the entry of a waiter that is out of the order.
-    pub(super) fn remove(&mut self, id: WaiterId) {
-        self.joined_ahead.set(id, None);
-        self.queue.remove(id);
     }
 
     /// Whether no caller waits, and none is refused because the line is closed.

@@ -127,13 +127,11 @@ impl<'a, P: Policy> Grant<'a, P> {
         let (more, less) = (actual.saturating_sub(self.cost), self.cost.saturating_sub(actual));
         // The smaller of `less` and `returnable`.
         let part = less.saturating_sub(less.saturating_sub(self.returnable));
-        let Self { source, cost, returnable, charge } = self;
-        let receipt = charge.receipt.clone();
-        source.change(Change::Settle { more, less, part, receipt }, &mut |receipt| {
-            charge.receipt = receipt;
-            *returnable = returnable.saturating_sub(part);
-            *cost = actual;
-        })
+        let receipt = self.charge.receipt.clone();
+        self.charge.receipt = self.source.change(&Change::Settle { more, less, part, receipt })?;
+        self.returnable = self.returnable.saturating_sub(part);
+        self.cost = actual;
+        Ok(())
     }
 
     /// Gives the permits back, for a request that was not made.
@@ -179,10 +177,10 @@ impl<'a, P: Policy> Grant<'a, P> {
 
     fn refund_now(&mut self) {
         let (part, receipt) = (self.returnable, self.charge.receipt.take());
-        // Nothing is left for the drop to release, also if the policy panics.
+        // Nothing is left for the drop to release.
         let held = std::mem::take(&mut self.cost);
         // Permits and places at once: between the two a waiter could be refused.
-        self.source.give_back(Change::Refund { part, held, receipt });
+        self.source.give_back(&Change::Refund { part, held, receipt });
     }
 }
 

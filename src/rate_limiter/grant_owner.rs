@@ -124,15 +124,11 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
         self.with_line(Line::quota)
     }
 
-    pub(super) fn change(
-        &self,
-        change: Change<P>,
-        changed: &mut dyn FnMut(Option<P::Receipt>),
-    ) -> Result<(), Error> {
-        self.with_line(|line| line.change(change, changed))
+    pub(super) fn change(&self, change: &Change<P>) -> Result<Option<P::Receipt>, Error> {
+        self.with_line(|line| line.change(change))
     }
 
-    pub(super) fn give_back(&self, change: Change<P>) {
+    pub(super) fn give_back(&self, change: &Change<P>) {
         self.with_line(|line| line.give_back(change));
     }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -65,17 +64,12 @@ impl<P: Policy> LinePlace<P> {
         if !has_tried && let Some(charge) = line.decide(ask.cost, ask.max_wait) {
             return self.end(charge);
         }
-        // Set under the lock of the limiter: if a waker panics after it, the place can still be given up.
-        let entered = line.enter(ask.cost, ask.max_wait, ask.claim, waker, |entered| {
-            self.0 = match entered {
-                Admission::Granted(charge) => WaiterState::Granted(charge),
-                Admission::Waiting(key) => WaiterState::Waiting(key),
-            };
-        });
-        if entered.is_err() {
-            self.0 = WaiterState::Over;
-        }
-        entered
+        self.0 = WaiterState::Over;
+        self.0 = match line.enter(ask, waker)? {
+            Admission::Granted(charge) => WaiterState::Granted(charge),
+            Admission::Waiting(key) => WaiterState::Waiting(key),
+        };
+        Ok(())
     }
 
     pub(super) fn delay(&self, line: &Line<P>) -> Duration {
@@ -125,18 +119,14 @@ impl<P: Policy> LinePlace<P> {
             return Poll::Ready(Ok(self.take(line)));
         }
         loop {
-            let standing = line.with_lock(|inner, _| match inner.poll(key, waker) {
-                // Stored under the lock, so that a panic of another waiter leaves no grant without an owner.
-                WaitStatus::Over(outcome) => ControlFlow::Break(self.end(outcome)),
-                WaitStatus::Waiting(due) => ControlFlow::Continue(due),
-            });
-            match standing {
-                ControlFlow::Break(ended) => {
-                    return Poll::Ready(ended.map(|()| self.take(line)));
+            match line.with_lock(|inner, _| inner.poll(key, waker)) {
+                WaitStatus::Over(outcome) => {
+                    self.end(outcome)?;
+                    return Poll::Ready(Ok(self.take(line)));
                 }
                 // A clock that advances by itself skips to the time at which the queue moves.
-                ControlFlow::Continue(Some(due)) if line.clock.skip_to(due) => {}
-                ControlFlow::Continue(_) => return Poll::Pending,
+                WaitStatus::Waiting(Some(due)) if line.clock.skip_to(due) => {}
+                WaitStatus::Waiting(_) => return Poll::Pending,
             }
         }
     }

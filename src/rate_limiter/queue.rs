@@ -145,7 +145,7 @@ impl<P: Policy> Limiter for RateLimiter<P> {
     }
 
     async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
-        let (excess, charge) = self.line.take(|inner, now| inner.shrink_to(now, remaining));
+        let (excess, charge) = self.line.with_lock(|inner, now| inner.shrink_to(now, remaining));
         Ok(Grant::new(GrantOwner::owned(Arc::clone(&self.line)), excess, charge))
     }
 

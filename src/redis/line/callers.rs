@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::redis::options::Options;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, Arrival, Bounds, WaiterId};
+use crate::wait_queue::{AfterUnlock, Bounds, WaiterId};
 
 impl<P: Scripted> KeyLine<P> {
     /// Joins the queue as if it had come `ahead` earlier. `max_wait`: from the arrival. `Err` if the caller need not wait.
@@ -31,7 +31,6 @@ impl<P: Scripted> KeyLine<P> {
             cost,
             joined: now,
             arrived,
-            arrival: Arrival::new(now, ahead),
             changes: self.outbox.made(),
             deadline,
             stage: Stage::Waiting(turn),

@@ -16,7 +16,10 @@ use crate::part::Part;
 use crate::policy::Cost;
 use crate::redis::script::wire::Ahead;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, Bounds, WaitQueue, WaiterId};
+use crate::wait_queue::{AfterUnlock, Arrival, Bounds, Place, WaitQueue, WaiterId};
+
+/// Greater than the number of any booking.
+const UNBOOKED: u64 = 1 << 61;
 
 pub(super) struct Roster<C> {
     /// First the waiters with a booking, in the order of their bookings, then those without.
@@ -25,6 +28,8 @@ pub(super) struct Roster<C> {
     head: Option<WaiterId>,
     /// The waiters from the head on that need no answer now.
     later: Answered<C>,
+    /// How many bookings there have been: the places of the waiters with one.
+    booked: u64,
     /// Waiters without a booking; and stale entries, which stay in the queue until the reply.
     waiting: usize,
     gone: usize,
@@ -54,8 +59,8 @@ impl<C> Index<WaiterId> for Roster<C> {
 /// The order.
 impl<C: Cost> Roster<C> {
     pub(super) fn new() -> Self {
-        let (head, later, waiting, gone, permits, served) = Default::default();
-        Self { queue: WaitQueue::new(), head, later, waiting, gone, permits, served }
+        let (head, later, booked, waiting, gone, permits, served) = Default::default();
+        Self { queue: WaitQueue::new(), head, later, booked, waiting, gone, permits, served }
     }
 
     /// How many callers wait.
@@ -141,19 +146,16 @@ impl<C: Cost> Roster<C> {
         self.waiting += 1;
         // A caller that has no time to wait gets its outcome with the reply.
         let at = waiter.deadline.filter(|&at| at > waiter.joined);
-        let head = self.head.filter(|_| !ahead.is_zero());
-        let next = head.and_then(|head| self.queue.overtaken(waiter.arrival, Some(head)));
-        let (id, mut reach) = match next {
+        let arrival = Arrival::new(waiter.joined, ahead);
+        let place = Place::new(arrival, None, waiter.cost.permits());
+        let id = self.queue.join(&place, waiter, at, waker);
+        let mut reach = match self.queue.behind(id) {
             None => {
-                let id = self.queue.push(waiter, at, waker);
                 self.head.get_or_insert(id);
                 self.later.next.get_or_insert(id);
-                (id, None)
+                None
             }
-            Some(next) => {
-                let id = self.queue.insert_before(next, waiter, at, waker);
-                (id, self.entered_before(next, id, needs_answer))
-            }
+            Some(next) => self.entered_before(next, id, needs_answer),
         };
         if self.later.next == Some(id) && !needs_answer {
             // It waits as long as it takes.
@@ -339,15 +341,15 @@ impl<C: Cost> Roster<C> {
 
     /// Books the first waiter without a booking, or one that was asked for before others entered ahead of it.
     pub(super) fn book(&mut self, id: WaiterId, booking: Booking) {
-        self.queue.cancel_deadline(id);
+        self.queue.set_deadline(id, None);
         self.waiting -= 1;
         self.reserved(id);
         self.not_later(id);
-        match self.head {
-            Some(head) if head != id => self.queue.move_before(head, id),
-            _ => self.head = self.queue.behind(id),
+        if self.head == Some(id) {
+            self.head = self.queue.behind(id);
         }
-        self.queue.not_overtaken(id);
+        self.booked += 1;
+        self.queue.reorder(id, Arrival::ahead_of_all(self.booked));
         self.queue[id].stage = Stage::Booked(booking);
     }
 
@@ -392,21 +394,21 @@ impl<C: Cost> Roster<C> {
 
     /// The waiters with a booking wait without one, as at first. Returns the bookings.
     pub(super) fn unbook_all(&mut self) -> Vec<(C, Booking)> {
+        // They stay ahead of callers, in this order, but behind bookings to come.
+        let mut place = UNBOOKED - self.booked;
         let (mut bookings, mut next) = (Vec::new(), self.queue.front());
         while let Some(id) = next
             && let Stage::Booked(booking) = self.queue[id].stage
         {
             next = self.queue.behind(id);
+            place += 1;
+            self.queue.reorder(id, Arrival::ahead_of_all(place));
             let waiter = &mut self.queue[id];
             waiter.stage = Stage::Waiting(Turn::Later);
             let (cost, deadline) = (waiter.cost, waiter.deadline);
-            let went_ahead = !waiter.arrival.ahead_at(waiter.joined).is_zero();
             waiter.counted = true;
             self.later.join(cost);
             self.queue.set_deadline(id, deadline);
-            if went_ahead {
-                self.queue.may_be_overtaken(id);
-            }
             self.waiting += 1;
             bookings.push((cost, booking));
         }
@@ -450,7 +452,7 @@ impl<C: Cost> Roster<C> {
 
     /// A waiter is asked for once more before it is refused.
     pub(super) fn forget_deadline(&mut self, id: WaiterId) {
-        self.queue.cancel_deadline(id);
+        self.queue.set_deadline(id, None);
     }
 
     /// A waiter without a booking does not wait any longer. `outcome`: what its caller still gets. Returns whether the
@@ -463,7 +465,7 @@ impl<C: Cost> Roster<C> {
             waiter.stage = Stage::Stale(outcome);
             self.gone += 1;
             self.queue.wake(id);
-            self.queue.cancel_deadline(id);
+            self.queue.set_deadline(id, None);
             return false;
         }
         let (cost, is_head) = (waiter.cost, self.head == Some(id));

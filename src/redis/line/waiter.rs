@@ -7,7 +7,7 @@ use crate::part::Part;
 use crate::policy::Cost;
 use crate::redis::script::wire::Ahead;
 use crate::units::Nanos;
-use crate::wait_queue::{Arrival, Arrived, WaiterId};
+use crate::wait_queue::{WaiterId, Waits};
 
 /// Permits that Redis has charged to a waiter.
 #[derive(Clone, Copy, Debug)]
@@ -49,8 +49,6 @@ pub(crate) struct KeyWaiter<C> {
     pub(crate) joined: Nanos,
     /// When its caller came: earlier if it has waited at the local limiter before.
     pub(crate) arrived: Nanos,
-    /// Its place in the queue.
-    pub(crate) arrival: Arrival,
     /// The number of changes made before it joined: it is not asked for before these.
     pub(crate) changes: u64,
     pub(crate) deadline: Option<Nanos>,
@@ -69,13 +67,9 @@ impl<C> KeyWaiter<C> {
     }
 }
 
-impl<C> Arrived for KeyWaiter<C> {
-    fn arrival(&self) -> Arrival {
-        self.arrival
-    }
-
-    fn is_settled(&self) -> bool {
-        matches!(self.stage, Stage::Booked(_))
+impl<C: Cost> Waits for KeyWaiter<C> {
+    fn permits(&self) -> u64 {
+        self.cost.permits()
     }
 }
 
