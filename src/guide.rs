@@ -22,6 +22,13 @@ macro_rules! pages {
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 
+/// reqwest, tower, limits that are learned from headers, and unknown quotas.
+///
+#[doc = include_str!("guide/links.md")]
+#[doc = include_str!("../docs/pictures/learner/url.md")]
+#[doc = include_str!("../docs/http.md")]
+pub mod http {}
+
 pages! {
     /// The methods of every limiter, the grant, changes, bounds, keys and errors.
     methods = "methods.md";
@@ -31,8 +38,6 @@ pages! {
     guarantees = "guarantees.md";
     /// What the crate does not do, and what to do instead.
     limits = "limits.md";
-    /// reqwest, tower, limits that are learned from headers, and unknown quotas.
-    http = "http.md";
     /// Which fields rate limiters of others send, and how much of their quotas a client uses.
     servers = "servers.md";
     /// What to write for reqwest, ureq, hyper-util, tonic, octocrab, kube, async-openai and others.

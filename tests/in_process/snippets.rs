@@ -97,6 +97,7 @@ fn pages_of_the_guide_link_to_modules() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let defined = include_str!("../../src/guide/links.md");
     let pictures = include_str!("../../docs/pictures/urls.md");
+    let learned = include_str!("../../docs/pictures/learner/url.md");
     let mut pages = Vec::new();
     files(&root.join("docs"), "md", &mut pages);
     pages.retain(|page| {
@@ -110,7 +111,7 @@ fn pages_of_the_guide_link_to_modules() {
         let labels = text.lines().filter_map(|line| Some(definition(line)?.0));
         for label in labels.filter(|label| !label.starts_with('^')) {
             let line = format!("[{label}]: ");
-            let is_defined = [defined, pictures]
+            let is_defined = [defined, pictures, learned]
                 .iter()
                 .any(|all| all.lines().any(|other| other.starts_with(&line)));
             assert!(is_defined, "{}: src/guide/links.md lacks [{label}]", page.display());

@@ -25,19 +25,20 @@ pub(crate) fn path(file: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/pictures/learner")).join(file)
 }
 
-/// Writes the pictures, and a link definition with the first: a page of rustdoc has no files beside it.
+/// Writes the pictures, and a link definition with each: a page of rustdoc has no files beside it.
 pub(crate) fn draw() {
     fs::create_dir_all(path("")).expect("a directory");
-    let path = path(RATE);
-    draw_to(&path, (300.0, 160.0), &rate()).expect("drawn");
-    let svg = fs::read_to_string(&path).expect("just written").replace('%', "%25");
+    draw_to(&path(RATE), (300.0, 160.0), &rate()).expect("drawn");
+    draw_to(&path(REFUSED), (40.0, 24.0), &refusals()).expect("drawn");
+    let urls = [RATE, REFUSED].map(url).concat();
+    fs::write(path("url.md"), urls).expect("written");
+}
+
+fn url(file: &str) -> String {
+    let svg = fs::read_to_string(path(file)).expect("just written").replace('%', "%25");
     let svg = svg.replace('#', "%23").replace('<', "%3C").replace('>', "%3E");
-    let url = format!(
-        "[learned_rate]: <data:image/svg+xml,{}>\n",
-        svg.replace(['\n', '\r'], " ").trim_end()
-    );
-    fs::write(self::path("url.md"), url).expect("written");
-    draw_to(&self::path(REFUSED), (40.0, 24.0), &refusals()).expect("drawn");
+    let svg = svg.replace(['\n', '\r'], " ");
+    format!("[{}]: <data:image/svg+xml,{}>\n", file.trim_end_matches(".svg"), svg.trim_end())
 }
 
 fn rate() -> [Line; 2] {
