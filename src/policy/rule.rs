@@ -375,6 +375,7 @@ pub(crate) struct Asked<C> {
 
 impl<C> Asked<C> {
     /// Nothing but the limits holds callers back.
+    #[cfg(feature = "redis")]
     pub(crate) fn now(now: Nanos, cost: C) -> Self {
         Self { now, cost, opens: Ready::At(Nanos::ZERO) }
     }
