@@ -4,10 +4,12 @@
 //! methods are here and in `inspect` and `admin`. A `call` finds its key in the `table`, under the lock of a `shard`, which
 //! decides by what `states` keeps of the key. `sweep` drops idle keys.
 
+pub(crate) mod acquire;
 mod admin;
 pub(crate) mod at_key;
 pub(crate) mod builder;
 mod call;
+mod common;
 pub(crate) mod hash;
 mod inspect;
 #[cfg(all(test, tollgate_loom))]
@@ -24,7 +26,7 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-use at_key::KeyRef;
+use acquire::KeyRef;
 use call::Call;
 pub(crate) use call::GrantOrWait;
 use hash::FastHash;
@@ -54,11 +56,12 @@ use table::Table;
 /// # Memory
 ///
 /// Each key has its own queue, with the order and the guarantees of a `RateLimiter`. The queue is created
-/// when a caller has to wait, keeps its grant beyond the next call, or holds a place in flight. Until then a key of
+/// when a caller has to wait, keeps its grant beyond the next call, or holds a place in flight, and with a policy of the
+/// key's own. Until then a key of
 /// [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket), [`Gcra`](crate::Gcra) or
-/// [`LeakyBucket`](crate::LeakyBucket) is itself and one word of 8 bytes in a hash table, and a key of another policy, or
-/// with a policy of its own, has the policy's [state](Policy::State) beside it. No call moves more than some
-/// thousand keys when the table grows, up to some thirty millions.
+/// [`LeakyBucket`](crate::LeakyBucket) is itself and one word of 8 bytes in a hash table, and a key of another policy
+/// has the policy's [state](Policy::State) beside it. No call moves more than some ten thousand keys when the table grows,
+/// up to thirty million keys.
 ///
 /// # Hash function
 ///

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::KeyedRateLimiter;
+use super::common::Options;
 use super::hash::FastHash;
 use super::states::Rule;
-use super::table::{Options, Table};
+use super::table::Table;
 use crate::clock::Clock;
 use crate::observe::{Event, Reports};
 use crate::policy::Policy;

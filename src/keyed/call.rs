@@ -75,9 +75,9 @@ where
         let is_too_late =
             |due| max_wait.is_some_and(|wait| wait.is_zero() || due > now.saturating_add(wait));
         match shard.attempt(hash, |key| self.key.is_key(key), now, cost) {
-            Attempt::Granted((bucket, receipt)) => {
+            Attempt::Granted(receipt) => {
                 shard.stats.granted += 1;
-                Attempt::Granted((self.open(&mut shard, number, bucket), receipt))
+                Attempt::Granted((self.open(&mut shard, number), receipt))
             }
             Attempt::NotBefore(due) if is_too_late(due) => {
                 shard.stats.refused += 1;
@@ -94,16 +94,11 @@ where
         (hash, self.table.number_of(hash))
     }
 
-    /// A grant is made at a key of this shard.
+    /// A grant is made at the key that was asked last in this shard.
     #[inline(always)]
-    fn open(
-        &self,
-        shard: &mut Shard<K, P, S>,
-        number: usize,
-        bucket: usize,
-    ) -> (GrantId, &'t OpenGrant) {
+    fn open(&self, shard: &mut Shard<K, P, S>, number: usize) -> (GrantId, &'t OpenGrant) {
         let open = &self.table.shards[number].0.open;
-        let id = GrantId::new(shard.grant(bucket), number, self.table.shards.len());
+        let id = GrantId::new(shard.grant(), number, self.table.shards.len());
         open.open(id);
         (id, open)
     }
@@ -163,12 +158,11 @@ where
         let mut entered = self.enter(false)?;
         let Entered { ref mut shard, number, bucket, now, is_new, .. } = entered;
         if !P::HELD {
-            // A limiter that has nothing to do becomes a state again.
-            shard.idle_at(bucket, now);
+            shard.settle(bucket, now);
         }
         let outcome = match shard.decide(bucket, now, cost, max_wait) {
             Some(Ok(charge)) => {
-                let open = self.open(shard, number, bucket);
+                let open = self.open(shard, number);
                 Ok(GrantOrWait::Granted(self.grant(open, cost, charge)))
             }
             Some(Err(error)) => Err(error),

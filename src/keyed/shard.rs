@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 
+use super::common::Common;
 use super::states::{Rule, States, Word};
-use super::table::Common;
 use crate::clock::Monotone;
 use crate::error::Error;
 use crate::line::{Charge, Line, denied};
@@ -32,7 +32,7 @@ pub(super) struct Shard<K, P: Policy, S> {
     pub(super) is_closed: bool,
     pub(super) time: Monotone,
     table: HashTable<Entry<K>>,
-    /// The number of grants, and the bucket of the last one's key.
+    /// The number of grants, and the bucket of the key that was asked last.
     grants: u64,
     last: usize,
     pub(super) stats: Stats,
@@ -116,16 +116,12 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         is_it: impl Fn(&K) -> bool,
         now: Nanos,
         cost: P::Cost,
-    ) -> Attempt<(usize, P::Receipt)> {
+    ) -> Attempt<P::Receipt> {
         let Ok(entry) = self.table.find_entry(hash, |entry| is_it(&entry.key)) else {
             return Attempt::Undecided;
         };
-        let bucket = entry.bucket_index();
-        match self.states.attempt(&mut entry.into_mut().word, now, cost) {
-            Attempt::Granted(receipt) => Attempt::Granted((bucket, receipt)),
-            Attempt::NotBefore(due) => Attempt::NotBefore(due),
-            Attempt::Undecided => Attempt::Undecided,
-        }
+        self.last = entry.bucket_index();
+        self.states.attempt(&mut entry.into_mut().word, now, cost)
     }
 
     /// Decides a call by the state of its key, and counts it. `None`: it takes the [line](Self::line) of the key.
@@ -136,6 +132,7 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        self.last = bucket;
         let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
         let decide = |policy: &P, state: &mut _| decide(policy, state, now, cost, max_wait);
         let decided = self.states.with(word, now, decide)??;
@@ -146,10 +143,9 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         Some(decided)
     }
 
-    /// A grant was made. Its number among those of this shard.
+    /// A grant was made at the key that was asked last. Its number among those of this shard.
     #[inline]
-    pub(super) fn grant(&mut self, bucket: usize) -> u64 {
-        self.last = bucket;
+    pub(super) fn grant(&mut self) -> u64 {
         self.grants += 1;
         self.grants
     }
@@ -227,6 +223,14 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
     pub(super) fn idle_at(&mut self, bucket: usize, now: Nanos) -> Option<Nanos> {
         let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
         self.states.idle_at(word, now, &mut self.stats)
+    }
+
+    /// A limiter that has nothing to do becomes a state again.
+    pub(super) fn settle(&mut self, bucket: usize, now: Nanos) {
+        let word = self.table.get_bucket(bucket).expect(FOUND).word;
+        if self.states.line(word).is_some() && matches!(*self.states.rule, Rule::One(_)) {
+            self.idle_at(bucket, now);
+        }
     }
 
     /// A key may be idle from then on.

@@ -1,45 +1,23 @@
-//! Idle keys go: by calls that need their room, and all of them by an alarm within [`SPAN`], without any call.
+//! Idle keys go: by calls that need their room, and all of them by an alarm within ten seconds, without any call.
 //!
 //! A sweep locks one shard at a time, which is short. A shard knows from when on one of its keys may be idle, and is not
 //! swept before. Of a key in use that is not known: it is looked at again after as long as it has been in use.
 
 use std::hash::{BuildHasher, Hash};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use super::shard::Shard;
 use super::table::{Gone, Table};
-use crate::clock::{Alarm, OnAlarm};
+use crate::clock::OnAlarm;
 use crate::error::Error;
 use crate::policy::Policy;
-use crate::sync::Mutex;
-use crate::units::Nanos;
 use crate::wait_queue::NEVER;
-
-/// Within this time an idle key is gone, also without calls.
-const SPAN: Duration = Duration::from_secs(10);
 
 /// How many keys a caller looks at to find room for a new one.
 const LOOKS: usize = 1024;
 
 /// How many keys the alarm looks at before others get their turn of the thread.
 const STEP: usize = 4096;
-
-pub(super) struct Sweeps {
-    /// The shard at which the next caller without room looks, and that at which the alarm goes on.
-    next: AtomicUsize,
-    hand: AtomicUsize,
-    /// When the alarm goes off, [`NEVER`] if it is not set.
-    due: AtomicU64,
-    pub(super) alarm: Mutex<Option<Alarm>>,
-}
-
-impl Default for Sweeps {
-    fn default() -> Self {
-        let [next, hand] = [(); 2].map(|()| AtomicUsize::new(0));
-        Self { next, hand, due: AtomicU64::new(NEVER.get()), alarm: Mutex::new(None) }
-    }
-}
 
 impl<K, P, S> Table<K, P, S>
 where
@@ -95,26 +73,6 @@ where
         self.lock(asked).stats.refused += 1;
         Err(Error::TooManyKeys { max })
     }
-
-    /// A key may be idle from then on, and has to go within [`SPAN`].
-    pub(super) fn look_by(&self, now: Nanos, idle_at: Nanos) {
-        let time = idle_at.max(now.saturating_add(SPAN));
-        if time.get() < self.sweeps.due.load(Ordering::SeqCst) {
-            self.set_alarm(time);
-        }
-    }
-
-    /// Sets the alarm, unless it goes off earlier.
-    fn set_alarm(&self, time: Nanos) {
-        let Sweeps { due, alarm, .. } = &self.sweeps;
-        let mut alarm = alarm.lock();
-        let clock = &self.common.clock;
-        if time.get() < due.load(Ordering::SeqCst) && clock.sounds_without_callers() {
-            // If a manual clock was moved past it just now, calls drop idle keys, or the next alarm.
-            let _ = alarm.get_or_insert_with(|| clock.alarm(self.this.clone())).set(time);
-            due.store(time.get(), Ordering::SeqCst);
-        }
-    }
 }
 
 impl<K, P, S> OnAlarm for Table<K, P, S>
@@ -139,7 +97,7 @@ where
         }
         let first = self.each(|shard| shard.look_at).min().unwrap_or(NEVER);
         if first < NEVER {
-            self.set_alarm(first.max(now.saturating_add(SPAN)));
+            self.look_by(now, first);
         }
     }
 

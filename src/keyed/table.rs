@@ -7,19 +7,20 @@
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use super::common::{Common, Options};
 use super::shard::Shard;
 use super::states::Rule;
-use super::sweep::Sweeps;
-use crate::clock::Clock;
+use crate::clock::{Alarm, Clock};
 use crate::line::Line;
-use crate::observe::{Observer, Reports};
+use crate::observe::Observer;
 use crate::policy::Policy;
 use crate::rate_limiter::{GrantId, Keys, OpenGrant};
 use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard, OwnLine};
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, Bounds, End};
+use crate::wait_queue::{AfterUnlock, End, NEVER};
 
 const KEYS_OF_A_SHARD: usize = 8192;
 
@@ -39,29 +40,23 @@ pub(super) struct Table<K, P: Policy, S> {
     pub(super) this: Weak<Self>,
 }
 
-/// What the shards have in common.
-pub(super) struct Common<S> {
-    pub(super) clock: Clock,
-    pub(super) hasher: S,
-    pub(super) options: Options,
-    /// Of all keys.
-    pub(super) observer: Arc<Observer>,
+/// Within this time an idle key is gone, also without calls.
+const SPAN: Duration = Duration::from_secs(10);
+
+/// How far sweeps have come.
+pub(super) struct Sweeps {
+    /// The shard at which the next caller without room looks, and that at which the alarm goes on.
+    pub(super) next: AtomicUsize,
+    pub(super) hand: AtomicUsize,
+    /// When the alarm goes off, [`NEVER`] if it is not set.
+    pub(super) due: AtomicU64,
+    pub(super) alarm: Mutex<Option<Alarm>>,
 }
 
-/// The options chosen in the builder.
-pub(super) struct Options {
-    pub(super) reports: Reports,
-    pub(super) max_keys: usize,
-    /// The bounds of each key's queue.
-    pub(super) bounds: Bounds,
-    /// Whether an absent key begins as a new one instead of an idle one.
-    pub(super) absent_is_new: bool,
-}
-
-impl<S> Common<S> {
-    /// The limiter of a key.
-    pub(super) fn line<P: Policy>(&self, policy: P, state: P::State) -> Arc<Line<P>> {
-        Line::of_key(policy, state, (&self.clock, &self.observer), self.options.bounds)
+impl Default for Sweeps {
+    fn default() -> Self {
+        let [next, hand] = [(); 2].map(|()| AtomicUsize::new(0));
+        Self { next, hand, due: AtomicU64::new(NEVER.get()), alarm: Mutex::new(None) }
     }
 }
 
@@ -157,6 +152,26 @@ where
         mut act: impl FnMut(&mut Shard<K, P, S>) -> R,
     ) -> impl Iterator<Item = R> {
         (0..self.shards.len()).map(move |number| act(&mut self.lock(number)))
+    }
+
+    /// A key may be idle from then on, and has to go within [`SPAN`].
+    pub(super) fn look_by(&self, now: Nanos, idle_at: Nanos) {
+        let time = idle_at.max(now.saturating_add(SPAN));
+        if time.get() < self.sweeps.due.load(Ordering::SeqCst) {
+            self.set_alarm(time);
+        }
+    }
+
+    /// Sets the alarm, unless it goes off earlier.
+    pub(super) fn set_alarm(&self, time: Nanos) {
+        let Sweeps { due, alarm, .. } = &self.sweeps;
+        let mut alarm = alarm.lock();
+        let clock = &self.common.clock;
+        if time.get() < due.load(Ordering::SeqCst) && clock.sounds_without_callers() {
+            // If a manual clock was moved past it just now, calls drop idle keys, or the next alarm.
+            let _ = alarm.get_or_insert_with(|| clock.alarm(self.this.clone())).set(time);
+            due.store(time.get(), Ordering::SeqCst);
+        }
     }
 
     /// Puts all keys under another rule, shard by shard. If several calls run at once, the last rule wins.
