@@ -70,6 +70,9 @@ pub(super) const ROUNDED: Duration = Duration::from_secs(1);
 /// A date may be this old, besides: some servers make one a second and keep it.
 const OLD: Duration = Duration::from_secs(1);
 
+/// How much later a call goes once a server's timer was late, and twice as much each time.
+const LATE: Duration = Duration::from_micros(62_500);
+
 /// The part of a call's time on the way by which others are earlier or later. With none, a limit that is the server's
 /// own is refused a call in twenty on windows of a second.
 const JITTER: u32 = 16;
@@ -224,9 +227,15 @@ impl Window {
         self.has_ended(sent) && sent < latest.saturating_add(slack) && !self.rises
     }
 
-    /// A call came too early: the window is longer than was tried.
+    /// A call came too early: the window is longer than was tried. If it was not, or not shorter than a second, the server's
+    /// timers are late.
     pub(super) fn miss(&mut self) {
-        self.length = self.length.filter(|_| !self.is_least).map(|length| length + ROUNDED);
+        let later = |length: Duration| match Duration::from_nanos(length.subsec_nanos().into()) {
+            _ if !self.is_least && length > ROUNDED => Some(length + ROUNDED),
+            Duration::ZERO => Some(length + LATE),
+            late => Some(length + late).filter(|_| late < ROUNDED / 2),
+        };
+        self.length = self.length.and_then(later);
         self.is_least = true;
     }
 
