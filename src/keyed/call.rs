@@ -168,14 +168,14 @@ where
             Some(Err(error)) => Err(error),
             None => Ok(GrantOrWait::Waiting(RateLimiter::of_line(shard.line(bucket)))),
         };
-        if is_new {
+        if is_new || matches!(outcome, Ok(GrantOrWait::Waiting(_))) {
             let idle_at = shard.idle_at(bucket, now).unwrap_or_default();
             // A refused key takes no room, unless it would begin anew with each call: what its callers wait for would
             // never come.
             let fills = || idle_at > now;
             match &outcome {
-                Err(Error::Denied { .. }) if fills() => self.added(entered, idle_at),
-                Ok(_) => self.added(entered, idle_at),
+                Err(Error::Denied { .. }) if fills() => self.changed(entered, idle_at),
+                Ok(_) => self.changed(entered, idle_at),
                 Err(_) => entered.gone.keys.push(shard.remove(bucket)),
             }
         }
@@ -187,9 +187,7 @@ where
     pub(super) fn line(&self, closes: bool) -> Result<Arc<Line<P>>, Error> {
         let mut entered = self.enter(closes)?;
         let line = entered.shard.line(entered.bucket);
-        if entered.is_new {
-            self.added(entered, Nanos::ZERO);
-        }
+        self.changed(entered, Nanos::ZERO);
         Ok(line)
     }
 
@@ -223,8 +221,8 @@ where
         }
     }
 
-    /// A key that is new stays in the table, and may be idle from then on.
-    fn added(&self, mut entered: Entered<'_, K, P, S>, idle_at: Nanos) {
+    /// A key came, or may be idle earlier than it was: from then on.
+    fn changed(&self, mut entered: Entered<'_, K, P, S>, idle_at: Nanos) {
         let now = entered.now;
         entered.shard.may_be_idle(idle_at);
         drop(entered);
@@ -258,8 +256,10 @@ where
         let mut shard = self.table.lock(number);
         let found = shard.find(hash, |key| self.key.is_key(key));
         let after = found.and_then(|bucket| shard.refresh(bucket));
+        let now = shard.now();
         drop(shard);
-        after.map(AfterUnlock::run);
+        after.into_iter().for_each(AfterUnlock::run);
+        self.table.look_by(now, Nanos::ZERO);
     }
 }
 

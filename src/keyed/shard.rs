@@ -66,10 +66,12 @@ fn decide<P: Policy>(
     max_wait: Option<Duration>,
 ) -> Option<Result<Charge<P::Receipt>, Error>> {
     if cost.is_zero() || policy.is_ready(state, now, cost) {
+        if P::HELD {
+            return None;
+        }
         // No receipt of a key without a limiter can be given back.
-        let charge = || policy.charge(state, now, cost);
-        let receipt = (!cost.is_zero() && !P::HELD).then(charge);
-        return (!P::HELD).then_some(Ok(Charge { waited: 0, receipt, limited_by: None }));
+        let receipt = (!cost.is_zero()).then(|| policy.charge(state, now, cost));
+        return Some(Ok(Charge { waited: 0, receipt, limited_by: None }));
     }
     let ready = match policy.ready_at(state, now, cost) {
         Ok(ready) => ready,
