@@ -94,7 +94,7 @@ impl Clock {
     ///
     /// No wait ends early, whatever the slack. The operating system adds the time to wake a thread, some ten
     /// microseconds on an idle machine. Late grants cost no throughput as long as they are no later than the
-    /// policy's burst and its [`catch_up`](crate::Policy::catch_up) (2 ms for the policies with a rate). The slack
+    /// policy's burst and its [`catch_up`](crate::state::Facts::catch_up) (2 ms for the policies with a rate). The slack
     /// is rounded down to a power of two microseconds.
     ///
     /// It belongs to this handle: limiters made with other handles are not affected. It has no effect on a

@@ -32,6 +32,17 @@ kinds! {
     Unlimited "unlimited",
 }
 
+/// Hands the rules that hold no other rule to a macro.
+macro_rules! each_rule {
+    ($then:ident) => {
+        $then! {
+            SmoothBursty, SmoothWarmingUp, TokenBucket, Gcra, LeakyBucket, FixedWindow,
+            SlidingWindowLog, SlidingWindowCounter, InFlight, Unlimited
+        }
+    };
+}
+pub(crate) use each_rule;
+
 impl Kind {
     #[cfg(any(test, feature = "serde"))]
     pub(crate) fn name(self) -> &'static str {

@@ -8,7 +8,6 @@ mod cost;
 pub(crate) mod fixed_point;
 pub(crate) mod fixed_window;
 pub(crate) mod gcra;
-mod getters;
 pub(crate) mod grant_log;
 pub(crate) mod headroom;
 pub(crate) mod in_flight;
@@ -39,7 +38,9 @@ pub use cost::Cost;
 pub use ready::Ready;
 pub(crate) use rule::{Asked, Facts, Limit, PolicyExt, RuleEvent, Timed};
 pub use rule::{Policy, Quota};
-pub(crate) use snapshot::{Snapshot, lowest};
+pub(crate) use snapshot::Snapshot;
+#[cfg(feature = "metrics")]
+pub(crate) use snapshot::lowest;
 
 /// Two ticks of a timer that fires each millisecond.
 pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);

@@ -20,7 +20,7 @@ use super::wake_relay::{self, WakeRelay};
 use crate::units::Nanos;
 
 /// The least time between two rounds while few callers wait. Late grants cost no throughput, see
-/// [`Policy::catch_up`](crate::Policy::catch_up).
+/// [`Facts::catch_up`](crate::state::Facts::catch_up).
 const GAP: Duration = Duration::from_micros(100);
 
 /// The same while many wait.

@@ -6,14 +6,11 @@ use std::fmt;
 use serde_core::de::{self, Deserialize, Deserializer, Visitor};
 use serde_core::ser::{Serialize, Serializer};
 
-use crate::policy::any::{AllOf, AnyPolicy, each_rule};
+use crate::part::each_rule;
+use crate::policy::any::{AllOf, AnyPolicy};
 use crate::policy::parameters::Kind;
 use crate::policy::parts::Same;
 use crate::units::Rate;
-use crate::{
-    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
-};
 
 /// Reads a text. A fault is found in the visitor, so that the format knows where in the file it is.
 pub(super) fn from_text<'de, D: Deserializer<'de>, T, E: fmt::Display>(
@@ -68,14 +65,14 @@ as_text! {
 macro_rules! of_kind {
     ($($policy:ident $(<$inner:ident>)?),+) => {$(
         /// As the text of an [`AnyPolicy`].
-        impl Serialize for $policy$(<$inner>)? {
+        impl Serialize for crate::$policy$(<$inner>)? {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 AnyPolicy::from(self.clone()).serialize(serializer)
             }
         }
 
         /// From the text of an [`AnyPolicy`] of this kind.
-        impl<'de> Deserialize<'de> for $policy$(<$inner>)? {
+        impl<'de> Deserialize<'de> for crate::$policy$(<$inner>)? {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 from_text(deserializer, ONE_LIMIT, |text| -> Result<Self, Box<dyn Error>> {
                     match text.parse()? {

@@ -129,7 +129,7 @@ where
     }
 
     /// Whether an absent key begins as a new limiter ([`Policy::start`]), with nothing stored, and so does an evicted
-    /// key, which also goes when it is idle. Default: no; an absent key is idle ([`Policy::idle`]). A call that is refused
+    /// key, which also goes when it is idle. Default: no; an absent key is idle ([`PolicyExt::idle`](crate::state::PolicyExt::idle)). A call that is refused
     /// keeps its new key, which fills from then on until it is full and idle. So a key that is used more rarely than it
     /// fills is new each time: a bucket with no [initial](crate::TokenBucket::initial) tokens always refuses its
     /// `try_acquire`.

@@ -52,7 +52,7 @@ impl Modelled for TokenBucket {
         Self::new(Rate::every(Duration::from_nanos(nanos)), 3)
     }
 
-    fn trace(mut state: Self::State) -> String {
+    fn trace(state: Self::State) -> String {
         state.position.to_string()
     }
 }

@@ -12,16 +12,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::headroom::{Headroom, Rest, keep};
 use super::lock_out::LockOutState;
 use super::parts::part_of;
 use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent, Timed};
 use super::{Policy, Ready};
+use crate::LockOut;
 use crate::error::ExceedsCapacity;
+use crate::part::each_rule;
 use crate::units::Nanos;
-use crate::{
-    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
-};
 
 /// What an [`AnyPolicy`] remembers.
 #[derive(Clone, Debug)]
@@ -39,18 +38,6 @@ pub struct AnyReceipt {
     epoch: u64,
     kind: KindReceipt,
 }
-
-/// Hands the rules that hold no other rule to a macro.
-macro_rules! each_rule {
-    ($then:ident) => {
-        $then! {
-            SmoothBursty, SmoothWarmingUp, TokenBucket, Gcra, LeakyBucket, FixedWindow,
-            SlidingWindowLog, SlidingWindowCounter, InFlight, Unlimited
-        }
-    };
-}
-#[cfg(any(feature = "redis", feature = "serde"))]
-pub(crate) use each_rule;
 
 macro_rules! kinds {
     ($($kind:ident),+) => {
@@ -87,7 +74,7 @@ macro_rules! kinds {
         pub enum AnyPolicy {
             $(
                 #[doc = concat!("See [`", stringify!($kind), "`].")]
-                $kind($kind),
+                $kind(crate::$kind),
             )+
             /// See [`LockOut`].
             LockOut(Box<LockOut<AnyPolicy>>),
@@ -95,19 +82,19 @@ macro_rules! kinds {
 
         #[derive(Clone, Debug)]
         enum KindState {
-            $($kind(<$kind as Policy>::State),)+
+            $($kind(<crate::$kind as Policy>::State),)+
             LockOut(Box<LockOutState<AnyState>>),
         }
 
         /// A lock-out has the receipt of the rule inside.
         #[derive(Clone, Debug)]
         enum KindReceipt {
-            $($kind(<$kind as Policy>::Receipt),)+
+            $($kind(<crate::$kind as Policy>::Receipt),)+
         }
 
         $(
-            impl From<$kind> for AnyPolicy {
-                fn from(policy: $kind) -> Self {
+            impl From<crate::$kind> for AnyPolicy {
+                fn from(policy: crate::$kind) -> Self {
                     Self::$kind(policy)
                 }
             }
@@ -202,9 +189,6 @@ macro_rules! kinds {
 }
 
 each_rule!(kinds);
-#[allow(clippy::single_component_path_imports)] // a macro that a macro defines
-pub(super) use inside;
-
 fn foreign() -> ! {
     panic!("the state belongs to another policy; `migrate` it first")
 }
@@ -254,6 +238,11 @@ impl AnyPolicy {
         }
         state
     }
+}
+
+keep! {
+    AnyPolicy: |it, rest| inside!(it, policy => policy.keep(rest).into());
+    AllOf: |it, rest| Self::new(it.parts().iter().map(|part| part.clone().keep(rest)));
 }
 
 impl Policy for AnyPolicy {

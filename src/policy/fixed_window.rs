@@ -6,6 +6,7 @@
 //! Let `s` be the start of the current window and `c` the permits granted in it. `n` permits are ready at
 //! once if `c + n <= limit`, else at `s + window`. Units: nanoseconds, exact.
 
+use super::headroom::{Headroom, Rest, keep};
 use super::rule::Facts;
 use super::{Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
@@ -107,6 +108,24 @@ impl FixedWindow {
     fn end(&self, state: &FixedWindowState) -> Nanos {
         Nanos::new(self.window.saturating_add_signed(state.start))
     }
+
+    /// The permits in each window.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The length of a window.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        Duration::from_nanos(self.window)
+    }
+
+    /// Whether windows begin at times of the wall clock, see [`aligned`](Self::aligned).
+    #[must_use]
+    pub fn is_aligned(&self) -> bool {
+        self.grid.is_some()
+    }
 }
 
 fn signed(nanos: u64) -> i64 {
@@ -187,8 +206,17 @@ impl Policy for FixedWindow {
         self.limit.saturating_sub(u32::try_from(granted).unwrap_or(u32::MAX))
     }
 
+    #[inline]
     fn facts(&self, _: usize) -> Facts {
         let facts = Facts::window(self.limit, Duration::from_nanos(self.window));
         Facts { kind: Some(Kind::FixedWindow), ..facts }
     }
+}
+
+keep! {
+    /// A longer window would leave the server's grid.
+    FixedWindow: |it, rest| match it.grid {
+        Some(_) => Self { limit: rest.of_permits(it.limit), ..it },
+        None => Self { window: rest.of_time(it.window, Nanos::HORIZON), ..it },
+    };
 }

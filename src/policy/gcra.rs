@@ -76,6 +76,12 @@ impl Gcra {
         Self { catch_up, ..self }
     }
 
+    /// The permits that can be granted at once beyond the first.
+    #[must_use]
+    pub fn max_burst(&self) -> u32 {
+        self.max_burst
+    }
+
     /// The same with the schedule of its parameters.
     pub(super) fn scheduled(self) -> Self {
         Self { schedule: Schedule::bucket(self.rate, self.max_burst.saturating_add(1)), ..self }
@@ -86,4 +92,12 @@ scheduled! {
     Gcra,
     start: |gcra, now| gcra.schedule.full(now),
     migrate: |gcra, old, state, now| gcra.schedule.migrate_number(&old.schedule, state, now)
+}
+
+keep! {
+    /// The bucket has room for one permit more than the burst.
+    Gcra: |it, rest| {
+        let size = rest.of_permits(it.max_burst.saturating_add(1));
+        Self { rate: it.rate.keep(rest), max_burst: size.saturating_sub(1), ..it }.scheduled()
+    };
 }

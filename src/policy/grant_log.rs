@@ -216,6 +216,7 @@ macro_rules! logged {
             self.limit.saturating_sub(u32::try_from(granted).unwrap_or(u32::MAX))
         }
 
+        #[inline]
         fn facts(&self, _: usize) -> Facts {
             let facts = Facts::window(self.limit, Duration::from_nanos(self.span.window));
             Facts { kind: Some(Kind::$kind), ..facts }

@@ -16,16 +16,8 @@
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
-use super::Rated;
-use super::any::{AllOf, AnyPolicy, inside};
-use super::grant_log::Span;
-use super::parts::{Same, each_tuple};
 use crate::units::text::rounded_up;
-use crate::units::{Nanos, Rate, saturating_nanos};
-use crate::{
-    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
-};
+use crate::units::{Rate, saturating_nanos};
 use std::fmt;
 use std::time::Duration;
 
@@ -57,22 +49,22 @@ use std::time::Duration;
 /// | | what changes | the strictest server | `d` is up to the share of |
 /// |---|---|---|---|
 /// | a [`Rate`] | it is slower, but not below one a day | | |
-/// | [`SmoothBursty`], [`SmoothWarmingUp`], [`LeakyBucket::new`] | the rate | grants `rate x (t + max_burst)` and one request in any span `t` | `max_burst`, or the time of one permit if that is longer |
-/// | [`TokenBucket`], [`Gcra`], [`LeakyBucket::meter`] | the rate, and the size of the bucket | grants `capacity + rate x t` in any span `t` | the time in which the bucket fills |
-/// | [`SlidingWindowLog`] | the window is longer | counts any window | the window |
-/// | [`SlidingWindowCounter`] | the window is longer | counts any `1 - 1/buckets` of a window | the time that it counts |
-/// | [`FixedWindow`] | the window is longer | counts any window, but only if the permits of a window leave together at its start | the window |
-/// | [`FixedWindow::aligned`] | fewer permits, on the same grid | counts the windows of the grid, but only if no more than the share of the limit leaves in the last `d` of a window | the window |
-/// | [`LockOut`], tuples, arrays, [`Same`], [`AllOf`], [`AnyPolicy`] | their parts | is one for each part | each part's time |
-/// | [`Unlimited`] | nothing | | |
-/// | [`InFlight`] | nothing: a call is in flight for the client for longer than for the server | counts the calls that it works at | any `d` |
+/// | [`SmoothBursty`](crate::SmoothBursty), [`SmoothWarmingUp`](crate::SmoothWarmingUp), [`LeakyBucket::new`](crate::LeakyBucket::new) | the rate | grants `rate x (t + max_burst)` and one request in any span `t` | `max_burst`, or the time of one permit if that is longer |
+/// | [`TokenBucket`](crate::TokenBucket), [`Gcra`](crate::Gcra), [`LeakyBucket::meter`](crate::LeakyBucket::meter) | the rate, and the size of the bucket | grants `capacity + rate x t` in any span `t` | the time in which the bucket fills |
+/// | [`SlidingWindowLog`](crate::SlidingWindowLog) | the window is longer | counts any window | the window |
+/// | [`SlidingWindowCounter`](crate::SlidingWindowCounter) | the window is longer | counts any `1 - 1/buckets` of a window | the time that it counts |
+/// | [`FixedWindow`](crate::FixedWindow) | the window is longer | counts any window, but only if the permits of a window leave together at its start | the window |
+/// | [`FixedWindow::aligned`](crate::FixedWindow::aligned) | fewer permits, on the same grid | counts the windows of the grid, but only if no more than the share of the limit leaves in the last `d` of a window | the window |
+/// | [`LockOut`](crate::LockOut), tuples, arrays, [`Same`](crate::Same), [`AllOf`](crate::AllOf), [`AnyPolicy`](crate::AnyPolicy) | their parts | is one for each part | each part's time |
+/// | [`Unlimited`](crate::Unlimited) | nothing | | |
+/// | [`InFlight`](crate::InFlight) | nothing: a call is in flight for the client for longer than for the server | counts the calls that it works at | any `d` |
 ///
 /// An evenly spaced rate of `n` in a window also satisfies a server that counts any window, with a `d` of up to
-/// the share of the window. The queue of a [`LeakyBucket`] and the time of a [`LockOut`] stay. Lateness that
-/// [`catch_up`](crate::Policy::catch_up) credits counts as a part of `d`.
+/// the share of the window. The queue of a [`LeakyBucket`](crate::LeakyBucket) and the time of a [`LockOut`](crate::LockOut) stay. Lateness that
+/// [`catch_up`](crate::state::Facts::catch_up) credits counts as a part of `d`.
 ///
 /// The permits of a fixed window leave together if callers wait for them. Otherwise calls late in one window and
-/// early in the next can be twice the limit at once, with or without headroom. Take a [`SlidingWindowLog`] then.
+/// early in the next can be twice the limit at once, with or without headroom. Take a [`SlidingWindowLog`](crate::SlidingWindowLog) then.
 ///
 /// A window becomes longer by the factor `1 / (1 - share)`, rounded up to a round time by less than a thousandth
 /// (1 s to 1053 ms), up to the [horizon](crate::Nanos::HORIZON). Numbers of permits are rounded down, but not to
@@ -142,14 +134,14 @@ impl Rest {
         }
     }
 
-    fn of_permits(self, permits: u32) -> u32 {
+    pub(super) fn of_permits(self, permits: u32) -> u32 {
         let rest = u64::from(permits) * u64::from(self.0) / u64::from(WHOLE);
         u32::try_from(rest).unwrap_or(permits).max(permits.min(1))
     }
 
     /// The time in which this part of a rate yields what the whole yields in `nanos`. It is a round time, which is
     /// shorter as text and in Redis.
-    fn of_time(self, nanos: u64, longest: Duration) -> u64 {
+    pub(super) fn of_time(self, nanos: u64, longest: Duration) -> u64 {
         let exact = (u128::from(nanos) * u128::from(WHOLE)).div_ceil(u128::from(self.0));
         let round = u64::try_from(rounded_up(exact)).unwrap_or(u64::MAX);
         round.min(saturating_nanos(longest)).max(nanos)
@@ -168,76 +160,8 @@ macro_rules! keep {
         }
     )+};
 }
+pub(crate) use keep;
 
 keep! {
     Rate: |rate, rest| rate.part(rest.0, WHOLE);
-    /// What it stores is a time.
-    SmoothBursty: |it, rest| Self { rate: it.rate.keep(rest), ..it }.scheduled();
-    /// What it stores is a time.
-    SmoothWarmingUp: |it, rest| {
-        let rate = it.rate.keep(rest);
-        it.with_rate(rate)
-    };
-    TokenBucket: |it, rest| {
-        let (rate, capacity) = (it.rate.keep(rest), rest.of_permits(it.capacity));
-        Self { rate, capacity, initial: it.initial.min(capacity), ..it }.scheduled()
-    };
-    /// The bucket has room for one permit more than the burst.
-    Gcra: |it, rest| {
-        let size = rest.of_permits(it.max_burst.saturating_add(1));
-        Self { rate: it.rate.keep(rest), max_burst: size.saturating_sub(1), ..it }.scheduled()
-    };
-    LeakyBucket: |it, rest| {
-        let capacity = if it.meter { rest.of_permits(it.capacity) } else { it.capacity };
-        Self { rate: it.rate.keep(rest), capacity, ..it }.scheduled()
-    };
-    SlidingWindowLog: |it, rest| {
-        let window = rest.of_time(it.span.window, Nanos::HORIZON);
-        Self { span: Span { window, ..it.span }, ..it }
-    };
-    /// A counter is made of its parts.
-    SlidingWindowCounter: |it, rest| {
-        let buckets = u32::try_from(it.span.window / it.span.part).unwrap_or(u32::MAX);
-        let part = rest.of_time(it.span.part, Nanos::HORIZON / buckets);
-        Self { span: Span { part, window: part.saturating_mul(buckets.into()) }, ..it }
-    };
-    /// A longer window would leave the server's grid.
-    FixedWindow: |it, rest| match it.grid {
-        Some(_) => Self { limit: rest.of_permits(it.limit), ..it },
-        None => Self { window: rest.of_time(it.window, Nanos::HORIZON), ..it },
-    };
-    InFlight: |it, _| it;
-    Unlimited: |it, _| it;
-    AnyPolicy: |it, rest| inside!(it, policy => policy.keep(rest).into());
-    AllOf: |it, rest| Self::new(it.parts().iter().map(|part| part.clone().keep(rest)));
 }
-
-impl<P: Headroom> Headroom for LockOut<P> {
-    fn keep(self, rest: Rest) -> Self {
-        Self { policy: self.policy.keep(rest), ..self }
-    }
-}
-
-impl<P: Headroom> Headroom for Same<P> {
-    fn keep(self, rest: Rest) -> Self {
-        Self(self.0.keep(rest))
-    }
-}
-
-impl<P: Headroom, const N: usize> Headroom for [P; N] {
-    fn keep(self, rest: Rest) -> Self {
-        self.map(|part| part.keep(rest))
-    }
-}
-
-macro_rules! tuple {
-    ($($part:ident $index:tt),+) => {
-        impl<$($part: Headroom),+> Headroom for ($($part,)+) {
-            fn keep(self, rest: Rest) -> Self {
-                ($(self.$index.keep(rest),)+)
-            }
-        }
-    };
-}
-
-each_tuple!(tuple);

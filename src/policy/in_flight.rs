@@ -5,6 +5,7 @@
 //!
 //! Source: E. W. Dijkstra's counting semaphore. Exact.
 
+use super::headroom::{Headroom, Rest, keep};
 use super::rule::{Facts, RuleEvent, Timed};
 use super::{Policy, Ready};
 use crate::error::ExceedsCapacity;
@@ -46,6 +47,12 @@ impl InFlight {
     #[must_use]
     pub fn new(max: u32) -> Self {
         Self { max }
+    }
+
+    /// The permits that can be in use at a time.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.max
     }
 }
 
@@ -97,7 +104,12 @@ impl Policy for InFlight {
         self.max.saturating_sub(u32::try_from(*out).unwrap_or(u32::MAX))
     }
 
+    #[inline]
     fn facts(&self, _: usize) -> Facts {
         Facts { kind: Some(Kind::InFlight), ..Facts::default() }
     }
+}
+
+keep! {
+    InFlight: |it, _| it;
 }

@@ -84,6 +84,18 @@ impl LeakyBucket {
         Self { catch_up, ..self }
     }
 
+    /// The permits that can wait in the bucket; of a meter, that can be granted at once.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Whether it is a [meter](Self::meter).
+    #[must_use]
+    pub fn is_meter(&self) -> bool {
+        self.meter
+    }
+
     /// The same with the schedule of its parameters.
     pub(super) fn scheduled(self) -> Self {
         let new = if self.meter { Schedule::bucket } else { Schedule::queue };
@@ -102,4 +114,11 @@ scheduled! {
             bucket.schedule.migrate(&old.schedule, state, now);
         }
     }
+}
+
+keep! {
+    LeakyBucket: |it, rest| {
+        let capacity = if it.meter { rest.of_permits(it.capacity) } else { it.capacity };
+        Self { rate: it.rate.keep(rest), capacity, ..it }.scheduled()
+    };
 }

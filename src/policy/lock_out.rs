@@ -7,6 +7,7 @@
 //! Let `l` be the end of the lock. A cost is ready when the rule is ready, but not before `l`. A refusal by
 //! the rule at `t >= l` sets `l = t + duration`. Units: nanoseconds, exact.
 
+use super::headroom::{Headroom, Rest};
 use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent, Timed};
 use super::{Policy, Ready};
 use crate::error::ExceedsCapacity;
@@ -48,6 +49,20 @@ impl<P: Policy> LockOut<P> {
     #[must_use]
     pub fn new(policy: P, duration: Duration) -> Self {
         Self { policy, duration: duration.min(Nanos::HORIZON) }
+    }
+}
+
+impl<P> LockOut<P> {
+    /// The rule that refuses.
+    #[must_use]
+    pub fn policy(&self) -> &P {
+        &self.policy
+    }
+
+    /// How long a refusal locks.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        self.duration
     }
 }
 
@@ -146,5 +161,11 @@ impl<P: Policy> Policy for LockOut<P> {
         }
         let opens = asked.opens.and(Ready::At(lock.locked_until));
         self.policy.limits(&lock.state, Asked { opens, ..asked }, visit);
+    }
+}
+
+impl<P: Headroom> Headroom for LockOut<P> {
+    fn keep(self, rest: Rest) -> Self {
+        Self { policy: self.policy.keep(rest), ..self }
     }
 }

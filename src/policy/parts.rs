@@ -7,6 +7,7 @@
 //! tuple with a cost of zero is always ready and not charged.
 
 use super::cost::sealed::Sealed;
+use super::headroom::{Headroom, Rest};
 use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent, Timed};
 use super::{Cost, Policy, Ready};
 use crate::error::ExceedsCapacity;
@@ -134,7 +135,7 @@ macro_rules! compose {
             ) {
                 const OF: usize = [$($index),+].len();
                 if Self::Cost::NUMBERS > 1 && !asked.brief {
-                    return Limit::of(self, state, asked).into_iter().for_each(visit);
+                    return visit(Limit::of(self, state, asked));
                 }
                 $(if !(asked.brief && asked.cost$($of)*.is_zero()) {
                     let part = part_of($index, OF, &self$($way)*);
@@ -191,6 +192,7 @@ macro_rules! each_tuple {
         $then!(A 0, B 1, C 2, D 3, E 4, F 5);
     };
 }
+#[cfg(feature = "redis")]
 pub(crate) use each_tuple;
 
 /// Implements a tuple, with a cost for each part, and [`Same`] of it, with one cost for all parts.
@@ -257,9 +259,27 @@ macro_rules! tuple {
             [$first; [0, $($index),+].len()], $first::Cost, one:
             $first 0 ([0]) (), $($first $index ([$index]) ()),+
         );
+
+        impl<$first: Headroom, $($part: Headroom),+> Headroom for ($first, $($part),+) {
+            fn keep(self, rest: Rest) -> Self {
+                (self.0.keep(rest), $(self.$index.keep(rest)),+)
+            }
+        }
     };
 }
 
 each_tuple!(tuple);
 
 compose!([A: Policy] [A; 1], A::Cost, one: A 0 ([0]) ());
+
+impl<P: Headroom> Headroom for Same<P> {
+    fn keep(self, rest: Rest) -> Self {
+        Self(self.0.keep(rest))
+    }
+}
+
+impl<P: Headroom, const N: usize> Headroom for [P; N] {
+    fn keep(self, rest: Rest) -> Self {
+        self.map(|part| part.keep(rest))
+    }
+}

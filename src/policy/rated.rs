@@ -71,6 +71,7 @@ macro_rules! scheduled {
                 self.schedule.stored(state.position, self.schedule.last_step(state, now))
             }
 
+            #[inline]
             fn event(&self, state: &mut RateState, now: Nanos, event: RuleEvent<u32>) -> Nanos {
                 match event {
                     RuleEvent::Paused(until) => self.schedule.pause(state, until),
@@ -83,6 +84,7 @@ macro_rules! scheduled {
                 now
             }
 
+            #[inline]
             fn facts(&self, _: usize) -> Facts {
                 let facts = Facts::rate(self.rate);
                 Facts { kind: Some(Kind::$policy), catch_up: self.catch_up, ..facts }
@@ -101,16 +103,19 @@ macro_rules! scheduled {
     };
 }
 
+pub(super) use scheduled;
+
 /// What a policy with a schedule needs.
 pub(crate) mod prelude {
+    pub(in super::super) use super::scheduled;
     pub(in super::super) use crate::error::ExceedsCapacity;
     pub(in super::super) use crate::part::Kind;
+    pub(in super::super) use crate::policy::headroom::{Headroom, Rest, keep};
     pub(in super::super) use crate::policy::lock_free::LockFree;
     pub(in super::super) use crate::policy::packed::Packed;
     pub(in super::super) use crate::policy::rule::{Facts, Hooks, RuleEvent};
     pub(in super::super) use crate::policy::schedule::{RateReceipt, RateState, Schedule};
     pub(in super::super) use crate::policy::{Policy, Rated, Ready, TWO_TICKS, shows};
     pub(in super::super) use crate::units::{Nanos, Rate};
-    pub(in super::super) use scheduled;
     pub(in super::super) use std::time::Duration;
 }

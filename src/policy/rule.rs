@@ -77,7 +77,7 @@ use crate::units::{Nanos, Rate, saturating_nanos};
 /// |---|---|
 /// | [`refund`](Policy::refund) | refunds, settlements and dropped futures give nothing back |
 /// | [`idle_at`](Policy::idle_at) | keys are never dropped; the quota has no reset; with places in flight, [`drain`](crate::Limiter::drain) never resolves |
-/// | [`event`](Policy::event) | a dropped grant gives nothing back; unused time in a pause is stored; refusals change nothing; any number may wait |
+/// | [`event`](Policy::event) | a dropped grant gives nothing back, and no reset does; unused time in a pause is stored; refusals change nothing; any number may wait |
 /// | [`facts`](Policy::facts) | the quota has no window; a late timer costs throughput |
 /// | [`limits`](Policy::limits) | a composed rule is shown as one limit, and does not name its slowest part |
 ///
@@ -170,13 +170,16 @@ pub trait Policy: Clone + Send + Sync + 'static {
     }
 
     /// Visits the limits of which this rule is made, in order. Default: it is one limit.
+    #[inline]
     fn limits(
         &self,
         state: &Self::State,
         asked: Asked<Self::Cost>,
         visit: &mut dyn FnMut(Limit<Self::Cost>),
     ) {
-        Limit::of(self, state, asked).into_iter().for_each(visit);
+        if !asked.brief || asked.part.is_some() {
+            visit(Limit::of(self, state, asked));
+        }
     }
 
     /// How a rule with one steady rate is kept in one word; not covered by semantic versioning.
@@ -216,16 +219,17 @@ pub enum RuleEvent<C: Cost> {
     Paused(Nanos),
     /// A request for this cost is refused. A rule with a penalty returns its end.
     Refused(C),
-    /// A caller is about to join the queue. A rule that bounds the queue returns the time from which there is room.
+    /// A caller is about to join the queue. A rule that bounds the queue returns when there is room.
     Joins {
-        /// The permits of those that wait.
+        /// The permits of all waiters.
         queued: C::Sum,
-        /// Those of the caller.
+        /// The permits of the caller.
         cost: C,
     },
-    /// No call came for a long time. The state is a [new](Policy::start) one before.
+    /// No call came for a long time: a [new](Policy::start) state becomes that of an unused limiter.
     Idle,
-    /// The limiter begins anew, but grants are [held](Policy::HELD), and these stay. Other rules just start again.
+    /// The limiter begins anew, and only the places in flight stay. Only for rules whose grants are
+    /// [held](Policy::HELD); others start again.
     Reset,
 }
 
@@ -258,9 +262,9 @@ pub struct Facts {
     /// long before now. Zero is right for a rule that records the times of grants. With zero, a rule with a rate loses
     /// throughput.
     pub catch_up: Duration,
-    /// So many permits come in so many nanoseconds.
+    /// A number of permits, and the nanoseconds in which they come.
     pub(crate) steady: Option<(u64, u128)>,
-    /// Whether a charge beyond what is ready is paid for by time, and not forgotten with its window.
+    /// Whether a debt is paid off by time. A window forgets it.
     pub(crate) is_owed: bool,
     pub(crate) kind: Option<Kind>,
 }
@@ -286,7 +290,8 @@ impl Facts {
 
     /// Of two rules with one cost: the slower one's.
     pub(super) fn and(self, other: Self) -> Self {
-        #[allow(clippy::cast_precision_loss)] // which of two that are about the same is no matter
+        #[allow(clippy::cast_precision_loss)]
+        // either of two rates that are nearly the same will do
         let of_one = |(count, nanos)| nanos as f64 / count as f64;
         let is_slower = other.steady.map(of_one) > self.steady.map(of_one);
         Self {
@@ -383,6 +388,7 @@ pub trait PolicyExt: Policy {
     }
 
     /// The maximum wake-up lateness that is credited back: of several rules the smallest.
+    #[inline]
     fn catch_up(&self) -> Duration {
         let numbers = (0..Self::Cost::NUMBERS).map(|number| self.facts(number).catch_up);
         numbers.min().unwrap_or_default()
@@ -434,6 +440,7 @@ impl<P: Policy> PolicyExt for P {}
 
 /// How the state of a rule with one steady rate is kept in one word. No hook changes a decision.
 #[derive(Debug)]
+#[allow(clippy::type_complexity)] // the types of a policy
 pub struct Hooks<P: Policy> {
     /// To decide without a lock.
     pub(crate) lock_free: Option<LockFree<P, P::State, P::Receipt, P::Cost>>,
@@ -550,31 +557,25 @@ pub struct Limit<C> {
 }
 
 impl<C: Cost> Limit<C> {
-    /// `None` if only the part is asked for, and there is none.
-    pub(super) fn of<P: Policy<Cost = C>>(
-        policy: &P,
-        state: &P::State,
-        asked: Asked<C>,
-    ) -> Option<Self> {
+    pub(super) fn of<P: Policy<Cost = C>>(policy: &P, state: &P::State, asked: Asked<C>) -> Self {
         let Asked { now, cost, opens, brief, part } = asked;
         if brief {
-            part?;
             let ready = policy.ready_at(state, now, cost).ok().map(|ready| ready.and(opens));
-            return Some(Self { part, ready, ..Self::default() });
+            return Self { part, ready, ..Self::default() };
         }
         let limit = policy.available(&policy.idle(now), now);
         let remaining =
             if opens.has_come(now) { policy.available(state, now) } else { C::default() };
         let more = remaining.each(C::ONE, u32::saturating_add).each(cost, u32::max);
         let ready = policy.ready_at(state, now, more).ok();
-        Some(Self {
+        Self {
             limit,
             remaining,
             more_after: ready.and_then(|ready| ready.and(opens).wait(now)),
             window: policy.window(limit),
             is_held: P::HELD,
             ..Self::default()
-        })
+        }
     }
 
     /// The same of a part of a rule, whose numbers are those of the whole, or are not asked for.

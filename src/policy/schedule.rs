@@ -202,6 +202,7 @@ impl Schedule {
     }
 
     /// The first step at which the permit clock has reached its position at `time`.
+    #[inline]
     pub(crate) fn next_step(&self, state: &RateState, time: Nanos) -> Nanos {
         let last = self.last_step(state, time);
         if last == time { time } else { Nanos::new(last.get().saturating_add(self.period)) }
@@ -293,6 +294,7 @@ impl Schedule {
 
     /// The time from which `n` permits fit into a queue behind `queued` others. Permits that are granted but not paid
     /// for count too, in a pause only those that are left at its end.
+    #[inline]
     pub(crate) fn room_at(&self, state: &RateState, now: Nanos, queued: u64, n: u32) -> Nanos {
         if !self.is_queue {
             return now;

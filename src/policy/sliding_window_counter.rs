@@ -9,6 +9,7 @@
 //! nanoseconds; the length of a part is rounded up to whole nanoseconds.
 
 use super::grant_log::{Log, LogReceipt, Span, logged};
+use super::headroom::{Headroom, Rest, keep};
 use super::rule::Facts;
 use super::{Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
@@ -68,8 +69,29 @@ impl SlidingWindowCounter {
     pub fn buckets(&self) -> u32 {
         u32::try_from(self.span.window.div_ceil(self.span.part)).unwrap_or(u32::MAX)
     }
+
+    /// The permits in any window, approximately.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The length of a window.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        Duration::from_nanos(self.span.window)
+    }
 }
 
 impl Policy for SlidingWindowCounter {
     logged!(SlidingWindowCounter);
+}
+
+keep! {
+    /// A counter is made of its parts.
+    SlidingWindowCounter: |it, rest| {
+        let buckets = u32::try_from(it.span.window / it.span.part).unwrap_or(u32::MAX);
+        let part = rest.of_time(it.span.part, Nanos::HORIZON / buckets);
+        Self { span: Span { part, window: part.saturating_mul(buckets.into()) }, ..it }
+    };
 }

@@ -9,6 +9,7 @@
 //! `t + window`. Units: nanoseconds, exact.
 
 use super::grant_log::{Log, LogReceipt, Span, logged};
+use super::headroom::{Headroom, Rest, keep};
 use super::rule::Facts;
 use super::{Policy, Ready, check_span, shows};
 use crate::error::ExceedsCapacity;
@@ -59,8 +60,27 @@ impl SlidingWindowLog {
         check_span(window, "a window");
         Self { limit, span: Span { part: 1, window: saturating_nanos(window) } }
     }
+
+    /// The permits in any window.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The length of a window.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        Duration::from_nanos(self.span.window)
+    }
 }
 
 impl Policy for SlidingWindowLog {
     logged!(SlidingWindowLog);
+}
+
+keep! {
+    SlidingWindowLog: |it, rest| {
+        let window = rest.of_time(it.span.window, Nanos::HORIZON);
+        Self { span: Span { window, ..it.span }, ..it }
+    };
 }

@@ -78,6 +78,12 @@ impl SmoothBursty {
         Self { catch_up, ..self }
     }
 
+    /// The time whose permits can be stored.
+    #[must_use]
+    pub fn burst(&self) -> Duration {
+        self.max_burst
+    }
+
     /// The same with the schedule of its parameters.
     pub(super) fn scheduled(self) -> Self {
         Self { schedule: Schedule::new(self.rate, self.max_burst), ..self }
@@ -89,4 +95,9 @@ scheduled! {
     start: |bursty, now| bursty.schedule.empty(now),
     // The stored time does not change.
     migrate: |bursty, old, state, now| bursty.schedule.migrate(&old.schedule, state, now)
+}
+
+keep! {
+    /// What it stores is a time.
+    SmoothBursty: |it, rest| Self { rate: it.rate.keep(rest), ..it }.scheduled();
 }

@@ -37,6 +37,7 @@
 //! about 2^-60 of the warm-up.
 
 use super::fixed_point::{Divisor, Fine};
+use super::headroom::{Headroom, Rest, keep};
 use super::rule::{Facts, RuleEvent};
 use super::{Policy, Rated, Ready, TWO_TICKS, shows};
 use crate::error::ExceedsCapacity;
@@ -205,6 +206,12 @@ impl SmoothWarmingUp {
         let ramp = before.saturating_sub(self.curve.ramp_below(state.stored));
         state.ticket = state.ticket.plus(self.curve.stable.times(permits)).plus(ramp);
     }
+
+    /// The time in which an idle limiter reaches its rate.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        self.warm_up
+    }
 }
 
 /// The state of a [`SmoothWarmingUp`] limiter: its next free ticket and its stored idle time.
@@ -365,6 +372,7 @@ impl Policy for SmoothWarmingUp {
         u32::try_from(state.stored.over(self.curve.refill)).unwrap_or(u32::MAX)
     }
 
+    #[inline]
     fn facts(&self, _: usize) -> Facts {
         let facts = Facts::rate(self.rate);
         Facts { kind: Some(Kind::SmoothWarmingUp), catch_up: self.catch_up, ..facts }
@@ -379,6 +387,14 @@ impl Rated for SmoothWarmingUp {
     fn with_rate(self, rate: Rate) -> Self {
         Self { rate, curve: Curve::new(rate, self.warm_up, self.cold_factor), ..self }
     }
+}
+
+keep! {
+    /// What it stores is a time.
+    SmoothWarmingUp: |it, rest| {
+        let rate = it.rate.keep(rest);
+        it.with_rate(rate)
+    };
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ impl<C: Cost> Snapshot<C> {
 }
 
 /// The lowest of the rates that there are.
+#[cfg(feature = "metrics")]
 pub(crate) fn lowest(rates: impl IntoIterator<Item = Option<Rate>>) -> Option<Rate> {
     let rates = rates.into_iter().flatten();
     rates.min_by(|one, other| one.as_per_second().total_cmp(&other.as_per_second()))

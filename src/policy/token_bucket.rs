@@ -108,6 +108,18 @@ impl TokenBucket {
         Self { schedule: self.schedule.with_steps(period), ..self }
     }
 
+    /// The tokens in a full bucket.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// The time from one [refill](Self::refill_every) to the next; zero if tokens come one by one.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        Duration::from_nanos(self.schedule.period)
+    }
+
     /// The same with the schedule of its parameters.
     pub(super) fn scheduled(self) -> Self {
         let schedule = Schedule::bucket(self.rate, self.capacity);
@@ -127,4 +139,11 @@ scheduled! {
     migrate: |bucket, old, state, now| {
         bucket.schedule.migrate_number(&old.schedule, state, now);
     }
+}
+
+keep! {
+    TokenBucket: |it, rest| {
+        let (rate, capacity) = (it.rate.keep(rest), rest.of_permits(it.capacity));
+        Self { rate, capacity, initial: it.initial.min(capacity), ..it }.scheduled()
+    };
 }

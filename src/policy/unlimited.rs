@@ -1,5 +1,6 @@
 //! No limit.
 
+use super::headroom::{Headroom, Rest, keep};
 use super::rule::Facts;
 use super::{Policy, Ready};
 use crate::error::ExceedsCapacity;
@@ -47,7 +48,12 @@ impl Policy for Unlimited {
         u32::MAX
     }
 
+    #[inline]
     fn facts(&self, _: usize) -> Facts {
         Facts { kind: Some(Kind::Unlimited), ..Facts::default() }
     }
+}
+
+keep! {
+    Unlimited: |it, _| it;
 }

@@ -1,6 +1,11 @@
 use std::time::Duration;
 
 use super::*;
+use crate::units::Nanos;
+use crate::{
+    AllOf, AnyPolicy, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Same,
+    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

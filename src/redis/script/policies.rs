@@ -3,18 +3,19 @@
 use std::time::Duration;
 
 use super::parts::Lua;
-use crate::policy::any::{AnyPolicy, each_rule};
+use crate::part::each_rule;
+use crate::policy::any::AnyPolicy;
 use crate::policy::grant_log::Span;
 use crate::policy::parameters::{Kind, Parameter, Type, Value};
 use crate::policy::parts::each_tuple;
 use crate::units::saturating_nanos;
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Nanos, Policy, Rate, Rated, Same,
-    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
+    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
 /// A [`Policy`] that also runs in a Redis server: all policies of this crate but
-/// [`Unlimited`], [`AnyPolicy`] and [`AllOf`](crate::AllOf).
+/// [`Unlimited`](crate::Unlimited), [`AnyPolicy`] and [`AllOf`](crate::AllOf).
 ///
 /// It exists in Rust and in Lua, and both decide the same to a microsecond. The trait is sealed: a custom policy
 /// has no script.
@@ -53,8 +54,8 @@ mod sealed {
 }
 
 macro_rules! seal {
-    ($($policy:ty),+) => {
-        $(impl sealed::Sealed for $policy {})+
+    ($($policy:ident),+) => {
+        $(impl sealed::Sealed for crate::$policy {})+
     };
 }
 
