@@ -342,7 +342,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[inline]
     pub fn blocking_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        place::block(&self.line, n, None)
+        self.block(Ask::new(n, None))
     }
 
     /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads.
@@ -366,7 +366,7 @@ impl<P: Policy> RateLimiter<P> {
         n: P::Cost,
         timeout: Duration,
     ) -> Result<Grant<'_, P>, Error> {
-        place::block(&self.line, n, Some(timeout))
+        self.block(Ask::new(n, Some(timeout)))
     }
 
     /// Takes a place in the queue without waiting; wait for it later, or drop it. The same as
@@ -625,6 +625,20 @@ impl<P: Policy> RateLimiter<P> {
     pub(crate) fn take_now(self, n: P::Cost) -> Result<Grant<'static, P>, Error> {
         let charge = self.line.enter_now(n)?;
         Ok(Grant::new(GrantOwner::owned(self.line), n, charge))
+    }
+
+    // Inlined for the reason given at `Line::decide`.
+    #[inline(always)]
+    fn block(&self, ask: Ask<P::Cost>) -> Result<Grant<'_, P>, Error> {
+        match self.line.decide(ask.cost, ask.max_wait) {
+            Some(charge) => place::grant(&self.line, ask.cost, charge),
+            None => self.block_in_line(ask),
+        }
+    }
+
+    #[inline(never)]
+    fn block_in_line(&self, ask: Ask<P::Cost>) -> Result<Grant<'_, P>, Error> {
+        Acquire::new(self, ask).blocking_wait()
     }
 
     fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {

@@ -8,19 +8,19 @@
 //! the caller takes the outcome. Wakers are called, and dropped, after the owner's lock is released: both can run
 //! anything.
 
+mod alarm;
 mod ask;
 mod tenants;
 mod wakers;
 
 use std::mem;
-use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 use std::task::Waker;
 use std::time::Duration;
 
 use slab::Slab;
 
-pub(crate) use ask::{Arrival, Ask, Bounds, Claim, End, Tenant};
+pub(crate) use ask::{Arrival, Ask, Bounds, End, NEVER, Tenant, WaiterId};
 use tenants::{PlaceInLane, Tenants};
 pub(crate) use wakers::AfterUnlock;
 use wakers::Wakers;
@@ -28,34 +28,8 @@ use wakers::Wakers;
 use crate::clock::{KEEP, TimeOrder, Timed};
 use crate::units::Nanos;
 
-/// Far enough to mean "never".
-pub(crate) const NEVER: Nanos = Nanos::new(u64::MAX);
-
 /// A full slab grows by this part of its size: doubled, it would be half empty after it has grown.
 const GROWTH: usize = 16;
-
-/// Names a waiter until its entry is removed: its place in the slab, plus one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct WaiterId(NonZeroU32);
-
-impl WaiterId {
-    pub(crate) fn new(place: usize) -> Self {
-        let id = u32::try_from(place + 1).ok().and_then(NonZeroU32::new);
-        Self(id.expect("fewer than 2^32 waiters"))
-    }
-
-    pub(crate) fn place(self) -> usize {
-        self.0.get() as usize - 1
-    }
-
-    fn at(self, time: u64, rank: u32) -> Timed {
-        Timed::new(time, rank, self.0.get())
-    }
-
-    fn of(timed: Timed) -> Self {
-        Self(NonZeroU32::new(timed.id()).unwrap_or_else(|| unreachable!("an entry has a number")))
-    }
-}
 
 /// What the queue must know of its waiters.
 pub(crate) trait Waits {

@@ -43,8 +43,7 @@ impl<P: Policy> KeyPlace<P> {
         context: &mut Context<'_>,
     ) -> Poll<Result<Grant<'a, P>, Error>> {
         if self.0.is_none() {
-            let (_, over) = self.0.insert((None, LinePlace::default()));
-            over.is_over();
+            self.0 = Some((None, LinePlace::over()));
             match arrive()? {
                 GrantOrWait::Granted(grant) => return Poll::Ready(Ok(grant)),
                 GrantOrWait::Waiting(limiter) => self.wait_at(limiter),

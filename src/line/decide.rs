@@ -1,16 +1,19 @@
-//! Decisions without a wait: by the word, or under the mutex held for a short time.
+//! How a call is decided: by the word, or under the mutex held for a short time, and if that does not do, with the queue.
 
+use std::task::Waker;
 use std::time::Duration;
 
 use super::Line;
 use super::atomic_state::AtomicState;
 use super::charge::Charge;
+use super::inner::Admission;
 use crate::error::Error;
 use crate::policy::lock_free::LockFree;
 use crate::policy::packed::Attempt;
 use crate::policy::schedule::RateReceipt;
 use crate::policy::{Cost, Policy, Timed};
 use crate::units::Nanos;
+use crate::wait_queue::{Ask, WaiterId};
 
 impl<P: Policy> Line<P> {
     /// Decides a call at once if possible: by the word, else under the mutex held for a short time.
@@ -121,7 +124,7 @@ impl<P: Policy> Line<P> {
     /// Decides a call that [`decide`](Self::decide) could not, if that takes no more than the word: nothing of it can
     /// panic.
     #[inline]
-    pub(super) fn decide_again(
+    fn decide_again(
         &self,
         cost: P::Cost,
         max_wait: Option<Duration>,
@@ -137,5 +140,56 @@ impl<P: Policy> Line<P> {
         let is_closed = self.briefly(|inner| inner.is_closed());
         let charge = Charge { waited: 0, receipt: None, limited_by: None };
         if is_closed { Err(Error::Closed) } else { Ok(charge) }
+    }
+}
+
+/// With the queue.
+impl<P: Policy> Line<P> {
+    /// For a call that [`decide`](Self::decide) has left open. Takes the cost if it is ready and no caller waits, else joins the queue at the place that the caller claims; fails
+    /// at once if its time to wait cannot be enough.
+    #[inline]
+    pub(crate) fn enter(
+        &self,
+        ask: &Ask<P::Cost>,
+        waker: Option<&Waker>,
+    ) -> Result<Admission<P>, Error> {
+        match self.decide_again(ask.cost, ask.max_wait) {
+            Some(charge) => charge.map(Admission::Granted),
+            None => self.enter_with_lock(ask, waker),
+        }
+    }
+
+    // Not inlined, to keep the path without a wait short.
+    #[inline(never)]
+    fn enter_with_lock(
+        &self,
+        ask: &Ask<P::Cost>,
+        waker: Option<&Waker>,
+    ) -> Result<Admission<P>, Error> {
+        self.with_lock(|inner, now| inner.enter(now, ask, waker))
+    }
+
+    /// Enters with no time to wait: the caller is granted or refused at once.
+    // Not a grant, for the reason given at `LinePlace::poll_in_line`.
+    #[inline(never)]
+    pub(crate) fn enter_now(&self, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
+        match self.enter(&Ask::new(cost, Some(Duration::ZERO)), None)? {
+            Admission::Granted(charge) => Ok(charge),
+            Admission::Waiting(_) => unreachable!("a caller with no time does not wait"),
+        }
+    }
+
+    /// The outcome of a waiter, if it is decided. Grants nothing, but wakes the callers that were granted with this one.
+    pub(crate) fn take_outcome(&self, id: WaiterId) -> Option<Result<Charge<P::Receipt>, Error>> {
+        self.clock.wake_others();
+        self.briefly(|inner| inner.take_outcome(id))
+    }
+
+    /// A waiting caller leaves. Also wakes the callers that were granted with this one.
+    pub(crate) fn leave(&self, id: WaiterId) {
+        self.clock.wake_others();
+        if self.briefly(|inner| inner.leave_quietly(id, || self.clock.now())).is_none() {
+            self.with_lock(|inner, now| inner.leave(id, now));
+        }
     }
 }

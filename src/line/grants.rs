@@ -121,6 +121,17 @@ impl<P: Policy> Inner<P> {
         Error::Denied { retry_after: due.wait(now), part }
     }
 
+    /// Refuses a caller whose cost is not ready and that cannot wait.
+    // Not inlined, to keep call sites small.
+    #[inline(never)]
+    pub(super) fn refuse(&mut self, now: Nanos, cost: P::Cost) -> Error {
+        self.stats.refused += 1;
+        match self.policy.ready_at(&self.state, now, cost) {
+            Ok(_) => self.denial(None, now, cost, now),
+            Err(error) => error.into(),
+        }
+    }
+
     /// The time at which a waiter that became ready at `ready` is charged: its due time, so that a late alarm
     /// costs nothing, but not before the last event or further back than the policy catches up.
     fn charge_time(&self, ready: Nanos, joined: Nanos, now: Nanos) -> Nanos {
@@ -170,8 +181,9 @@ impl<P: Policy> Inner<P> {
         // for each.
         let mut last = None;
         for key in over {
-            let &mut Waiter { cost, joined, .. } = self.waiter(key);
-            let place = self.waiting().queue.place_of(key).later(now.since(joined));
+            let queue = &self.waiting().queue;
+            let &Waiter { cost, joined, .. } = &queue[key];
+            let place = queue.place_of(key).later(now.since(joined));
             let (ready, part) = match last {
                 Some((caller, projected)) if caller == (cost, place) => projected,
                 _ => self.projected_late(&place, now, cost),
@@ -204,8 +216,8 @@ impl<P: Policy> Inner<P> {
             self.forget_tail();
         }
         while let Some(key) = self.waiting().queue.front() {
-            let &mut Waiter { cost, joined, .. } = self.waiter(key);
-            let deadline = self.waiting().queue.deadline(key);
+            let queue = &self.waiting().queue;
+            let (&Waiter { cost, joined, .. }, deadline) = (&queue[key], queue.deadline(key));
             let ready = match self.policy.ready_at(&self.state, now, cost) {
                 Ok(ready) => ready,
                 Err(error) => {
@@ -290,7 +302,7 @@ impl<P: Policy> Inner<P> {
 
     /// A waiting caller leaves: its entry is removed, and a grant that it did not take is given back.
     pub(crate) fn leave(&mut self, key: WaiterId, now: Nanos) {
-        let cost = self.waiter(key).cost;
+        let cost = self.waiting().queue[key].cost;
         match self.take_outcome(key) {
             None => {
                 self.stats.given_up += 1;

@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use super::atomic_state::Published;
 use super::charge::Charge;
-use super::waiting::{Waiter, Waiting};
+use super::waiting::Waiting;
 use crate::clock::{Alarm, Monotone};
 use crate::error::Error;
 use crate::part::Part;
@@ -52,11 +52,6 @@ impl<P: Policy> Inner<P> {
         self.waiting.get_or_insert_default()
     }
 
-    /// The entry of a caller in the queue.
-    pub(super) fn waiter(&mut self, key: WaiterId) -> &mut Waiter<P> {
-        &mut self.waiting().queue[key]
-    }
-
     /// Whether no caller waits and nothing is paused or closed.
     #[inline]
     pub(super) fn is_quiet(&self, now: Nanos) -> bool {
@@ -79,17 +74,6 @@ impl<P: Policy> Inner<P> {
         self.not_before = now;
         self.stats.granted += 1;
         Charge { waited: 0, receipt, limited_by: None }
-    }
-
-    /// Refuses a caller whose cost is not ready and that cannot wait.
-    // Not inlined, to keep call sites small.
-    #[inline(never)]
-    pub(super) fn refuse(&mut self, now: Nanos, cost: P::Cost) -> Error {
-        self.stats.refused += 1;
-        match self.policy.ready_at(&self.state, now, cost) {
-            Ok(ready) => denied(&self.policy, &mut self.state, now, cost, ready),
-            Err(error) => error.into(),
-        }
     }
 
     /// Which of several rules is not ready at `at`: none of them in a pause.

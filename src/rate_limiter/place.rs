@@ -1,7 +1,6 @@
 //! Waiting: where a caller stands in a line, and the loop that waits on a thread.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -11,7 +10,6 @@ use super::grant_owner::GrantOwner;
 use crate::error::Error;
 use crate::limiter::Ask;
 use crate::line::{Admission, Charge, Line, WaitStatus};
-use crate::park::block_on;
 use crate::policy::Policy;
 use crate::unwinding::in_drop;
 use crate::wait_queue::WaiterId;
@@ -34,15 +32,26 @@ impl<P: Policy> Default for LinePlace<P> {
 }
 
 impl<P: Policy> LinePlace<P> {
+    /// That of a caller that was decided elsewhere.
+    pub(crate) fn over() -> Self {
+        Self(WaiterState::Over)
+    }
+
     #[inline]
-    pub(crate) fn is_outside(&self) -> bool {
+    fn is_outside(&self) -> bool {
         matches!(self.0, WaiterState::Outside)
     }
 
-    /// The caller has its grant.
-    #[inline]
-    pub(crate) fn is_over(&mut self) {
+    /// Decides a new call at once if possible.
+    #[inline(always)]
+    pub(super) fn decide(
+        &mut self,
+        line: &Line<P>,
+        ask: &Ask<P::Cost>,
+    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+        let charge = if self.is_outside() { line.decide(ask.cost, ask.max_wait) } else { None }?;
         self.0 = WaiterState::Over;
+        Some(charge)
     }
 
     pub(super) fn enter_unless_there(
@@ -50,20 +59,20 @@ impl<P: Policy> LinePlace<P> {
         line: &Line<P>,
         ask: &Ask<P::Cost>,
     ) -> Result<(), Error> {
-        if self.is_outside() { self.enter(line, ask, false, None) } else { Ok(()) }
+        match self.decide(line, ask) {
+            Some(charge) => self.end(charge),
+            None if self.is_outside() => self.enter(line, ask, None),
+            None => Ok(()),
+        }
     }
 
-    /// Joins the queue. `has_tried` if the caller has already been decided to need it.
+    /// Is granted, or joins the queue.
     fn enter(
         &mut self,
         line: &Line<P>,
         ask: &Ask<P::Cost>,
-        has_tried: bool,
         waker: Option<&Waker>,
     ) -> Result<(), Error> {
-        if !has_tried && let Some(charge) = line.decide(ask.cost, ask.max_wait) {
-            return self.end(charge);
-        }
         self.0 = WaiterState::Over;
         self.0 = match line.enter(ask, waker)? {
             Admission::Granted(charge) => WaiterState::Granted(charge),
@@ -86,15 +95,10 @@ impl<P: Policy> LinePlace<P> {
         &mut self,
         line: &Line<P>,
         ask: &Ask<P::Cost>,
-        has_tried: bool,
         context: &mut Context<'_>,
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
         if self.is_outside() {
-            if !has_tried && let Some(charge) = line.decide(ask.cost, ask.max_wait) {
-                self.0 = WaiterState::Over;
-                return Poll::Ready(charge);
-            }
-            self.enter(line, ask, true, Some(context.waker()))?;
+            self.enter(line, ask, Some(context.waker()))?;
             if matches!(self.0, WaiterState::Waiting(_)) && !line.clock.advances_by_itself() {
                 return Poll::Pending;
             }
@@ -197,19 +201,6 @@ pub(super) fn try_now<P: Policy>(
     }
 }
 
-// Inlined for the reason given at `Line::decide`.
-#[inline(always)]
-pub(super) fn block<P: Policy>(
-    line: &Arc<Line<P>>,
-    cost: P::Cost,
-    max_wait: Option<Duration>,
-) -> Result<Grant<'_, P>, Error> {
-    match line.decide(cost, max_wait) {
-        Some(charge) => grant(line, cost, charge),
-        None => grant(line, cost, block_in_line(line, cost, max_wait)),
-    }
-}
-
 #[inline(always)]
 pub(super) fn grant<P: Policy>(
     line: &Arc<Line<P>>,
@@ -226,21 +217,4 @@ fn enter_now_for_grant<P: Policy>(
     cost: P::Cost,
 ) -> Result<Grant<'_, P>, Error> {
     grant(line, cost, line.enter_now(cost))
-}
-
-#[inline(never)]
-fn block_in_line<P: Policy>(
-    line: &Arc<Line<P>>,
-    cost: P::Cost,
-    max_wait: Option<Duration>,
-) -> Result<Charge<P::Receipt>, Error> {
-    /// Leaves the line if the thread panics.
-    struct Blocked<'a, P: Policy>(&'a Line<P>, Ask<P::Cost>, LinePlace<P>);
-    impl<P: Policy> Drop for Blocked<'_, P> {
-        fn drop(&mut self) {
-            self.2.leave(self.0, self.1.cost);
-        }
-    }
-    let mut blocked = Blocked(line, Ask::new(cost, max_wait), LinePlace::default());
-    block_on(poll_fn(|context| blocked.2.poll_in_line(line, &blocked.1, true, context)))
 }

@@ -15,7 +15,7 @@ use crate::limiter::{Ask, Borrowed, Handle, InProcess, Limiter, Queue, sealed::S
 use crate::observe::Observe;
 use crate::policy::{Limit, Policy, Quota};
 use crate::stats::{Stats, Waits};
-use crate::wait_queue::{Claim, End};
+use crate::wait_queue::End;
 
 impl<P: Policy> Sealed for RateLimiter<P> {}
 #[doc(hidden)]
@@ -38,7 +38,10 @@ impl<P: Policy> Queue for RateLimiter<P> {
         place: &mut LinePlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<Self::Grant, Error>> {
-        let charge = place.poll_in_line(&limiter.get().line, ask, false, context);
+        let charge = match place.decide(&limiter.get().line, ask) {
+            Some(charge) => Poll::Ready(charge),
+            None => place.poll_in_line(&limiter.get().line, ask, context),
+        };
         charge.map_ok(|charge| {
             Grant::new(GrantOwner::owned(Handle::take(limiter).line), ask.cost, charge)
         })
@@ -85,15 +88,10 @@ impl<'a, P: Policy> Queue for &'a RateLimiter<P> {
         context: &mut Context<'_>,
     ) -> Poll<Result<Grant<'a, P>, Error>> {
         let limiter: &'a RateLimiter<P> = limiter.get();
-        let in_order = matches!(ask.claim, Claim::InOrder);
-        if in_order
-            && place.is_outside()
-            && let Some(charge) = limiter.line.decide(ask.cost, ask.max_wait)
-        {
-            place.is_over();
+        if let Some(charge) = place.decide(&limiter.line, ask) {
             return Poll::Ready(grant(&limiter.line, ask.cost, charge));
         }
-        let charge = place.poll_in_line(&limiter.line, ask, in_order, context);
+        let charge = place.poll_in_line(&limiter.line, ask, context);
         charge.map(|charge| grant(&limiter.line, ask.cost, charge))
     }
 

@@ -6,8 +6,35 @@ use std::sync::OnceLock;
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::clock::Timed;
 use crate::error::QueueLimit;
 use crate::units::{Nanos, saturating_nanos};
+
+/// Far enough to mean "never".
+pub(crate) const NEVER: Nanos = Nanos::new(u64::MAX);
+
+/// Names a waiter until its entry is removed: its place in the slab, plus one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct WaiterId(NonZeroU32);
+
+impl WaiterId {
+    pub(crate) fn new(place: usize) -> Self {
+        let id = u32::try_from(place + 1).ok().and_then(NonZeroU32::new);
+        Self(id.expect("fewer than 2^32 waiters"))
+    }
+
+    pub(crate) fn place(self) -> usize {
+        self.0.get() as usize - 1
+    }
+
+    pub(super) fn at(self, time: u64, rank: u32) -> Timed {
+        Timed::new(time, rank, self.0.get())
+    }
+
+    pub(super) fn of(timed: Timed) -> Self {
+        Self(NonZeroU32::new(timed.id()).unwrap_or_else(|| unreachable!("an entry has a number")))
+    }
+}
 
 /// When a caller joined, less the time by which it goes ahead of others: the key of the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -23,7 +23,7 @@ use std::iter;
 
 use hashbrown::HashMap;
 
-use super::{Tenant, WaiterId};
+use super::ask::{Tenant, WaiterId};
 use crate::clock::{TimeOrder, Timed};
 
 /// The fraction of a permit in which prices are counted.

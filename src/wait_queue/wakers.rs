@@ -1,39 +1,38 @@
-//! Whom a queue wakes, and its alarm.
+//! Whom a queue wakes after the lock is released.
 
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 use smallvec::SmallVec;
 
-use super::{NEVER, WaitQueue, WaiterId, Waits};
+use super::ask::NEVER;
 use crate::clock::{Alarm, TimerTask, wake_in_turn};
 use crate::units::Nanos;
 
 /// A call wakes one caller at most, or many.
-type WakeList = SmallVec<[Waker; 2]>;
+pub(super) type WakeList = SmallVec<[Waker; 2]>;
 
 #[derive(Debug)]
 pub(super) struct Wakers {
     /// Made when a caller first waits.
-    alarm: Option<Alarm>,
+    pub(super) alarm: Option<Alarm>,
     /// When the alarm goes off; it may be early, never late.
-    armed: Nanos,
-    /// Whether a caller has joined or was polled since the last [`arm`](WaitQueue::arm), by the same thread: the alarm
+    pub(super) armed: Nanos,
+    /// Whether a caller has joined or was polled since the last [`arm`](super::WaitQueue::arm), by the same thread: the alarm
     /// has to go off there.
     pub(super) polled_since_armed: bool,
     /// Whether callers wait and nothing is due that a clock can come to. Callers that are polled then cannot move one
     /// that advances by itself.
-    no_next_event: bool,
+    pub(super) no_next_event: bool,
     /// To be woken when nothing is left to wait for.
-    draining: Vec<Waker>,
+    pub(super) draining: Vec<Waker>,
     /// To be woken after the lock is released.
-    wake: WakeList,
+    pub(super) wake: WakeList,
     /// To be woken by the first of those that are woken.
     #[cfg(feature = "redis")]
-    deferred: Vec<Waker>,
+    pub(super) deferred: Vec<Waker>,
     /// To be dropped after the lock is released.
-    discard: Vec<Waker>,
+    pub(super) discard: Vec<Waker>,
 }
 
 impl Wakers {
@@ -58,161 +57,34 @@ impl Wakers {
     }
 }
 
-impl<T: Waits> WaitQueue<T> {
-    /// A caller that waits for something else of the owner, and is no waiter, is here.
-    #[cfg(feature = "redis")]
-    pub(crate) fn note_caller(&mut self) {
-        self.wakers.polled_since_armed = true;
-    }
-
-    /// Keeps the waker to be called for a waiter, instead of the last one.
-    pub(crate) fn keep_waker(&mut self, id: WaiterId, waker: &Waker) {
-        self.wakers.polled_since_armed = true;
-        let kept = &mut self.entries[id.place()].waker;
-        if !kept.will_wake(waker) {
-            self.wakers.discard.push(mem::replace(kept, waker.clone()));
-        }
-    }
-
-    /// Drops the waker of a waiter that will not be woken.
-    #[cfg(feature = "redis")]
-    pub(crate) fn drop_waker(&mut self, id: WaiterId) {
-        let waker = self.take_waker(id);
-        self.wakers.discard(waker);
-    }
-
-    fn take_waker(&mut self, id: WaiterId) -> Waker {
-        mem::replace(&mut self.entries[id.place()].waker, Waker::noop().clone())
-    }
-
-    /// Wakes a waiter after the lock is released.
-    pub(crate) fn wake(&mut self, id: WaiterId) {
-        let waker = self.take_waker(id);
-        if !waker.will_wake(Waker::noop()) {
-            self.wakers.wake.push(waker);
-        }
-    }
-
-    /// Wakes all waiters after the lock is released, and keeps their wakers.
-    pub(crate) fn wake_all(&mut self) {
-        let wakers = self.ahead_of(None).map(|id| self.entries[id.place()].waker.clone());
-        let wakers: WakeList = wakers.collect();
-        self.wakers.wake.extend(wakers);
-    }
-
-    /// Keeps the waker of a caller that waits until all others are served.
-    pub(crate) fn keep_until_drained(&mut self, waker: &Waker) {
-        self.wakers.polled_since_armed = true;
-        let draining = &mut self.wakers.draining;
-        if !draining.iter().any(|kept| kept.will_wake(waker)) {
-            draining.push(waker.clone());
-        }
-    }
-
-    /// Wakes such callers after the lock is released.
-    pub(crate) fn wake_drained(&mut self) {
-        self.wakers.wake.extend(self.wakers.draining.drain(..));
-    }
-
-    /// Holds back all wakers but the first.
-    #[cfg(feature = "redis")]
-    pub(crate) fn hold_back(&mut self) {
-        let Wakers { wake, deferred, .. } = &mut self.wakers;
-        deferred.extend(wake.drain(wake.len().min(1)..));
-    }
-
-    #[cfg(feature = "redis")]
-    pub(crate) fn holds_back(&self) -> bool {
-        !self.wakers.deferred.is_empty()
-    }
-
-    /// Wakes those that were held back after the lock is released.
-    #[cfg(feature = "redis")]
-    pub(crate) fn wake_held_back(&mut self) {
-        self.wakers.wake.extend(self.wakers.deferred.drain(..));
-    }
-
-    /// Sets the alarm for `due`, unless it is set for an earlier time: an early alarm is harmless, and to set it
-    /// at each departure would cost more. `None`: nothing is due at a known time. `now`: as the owner has read it.
-    pub(crate) fn arm(
-        &mut self,
-        due: Option<Nanos>,
-        now: Nanos,
-        alarm: impl FnOnce() -> Alarm,
-    ) -> Option<TimerTask> {
-        let is_empty = self.len == 0;
-        let wakers = &mut self.wakers;
-        let was_polled = mem::take(&mut wakers.polled_since_armed);
-        let no_next_event = !is_empty && due.is_none_or(|due| due > Nanos::END);
-        let had_none = mem::replace(&mut wakers.no_next_event, no_next_event);
-        let Some(due) = due else {
-            let unset = if is_empty { Alarm::rest } else { Alarm::unset };
-            if (is_empty || wakers.armed != NEVER) && wakers.alarm.as_mut().is_some_and(unset) {
-                wakers.armed = NEVER;
-            }
-            // A caller that comes later, in another place, may make the time known.
-            let waits_here = was_polled && !is_empty;
-            let alarm = waits_here.then(|| wakers.alarm.get_or_insert_with(alarm));
-            return alarm.and_then(|alarm| alarm.timer_task(true, false));
-        };
-        let alarm = wakers.alarm.get_or_insert_with(alarm);
-        let is_earlier = due < wakers.armed;
-        // What was due before `now` is for the owner to see.
-        let is_missed = is_earlier && alarm.set(due) && due > now;
-        wakers.armed = wakers.armed.min(due);
-        let is_needed = is_earlier || was_polled;
-        let task = is_needed.then(|| alarm.timer_task(was_polled, is_missed)).flatten();
-        if had_none && !no_next_event && alarm.is_moved_by_callers() {
-            self.wake_all();
-        }
-        task
-    }
-
-    /// The alarm went off.
-    pub(crate) fn disarm(&mut self) {
-        self.wakers.armed = NEVER;
-    }
-
-    /// The alarm cannot be relied on in some place: wakes all waiters, each of which looks for itself.
-    pub(crate) fn forget_alarm(&mut self) {
-        self.disarm();
-        self.wake_all();
-        self.wake_drained();
-        // There may be none, but an owner that waits.
-        self.wakers.polled_since_armed = true;
-    }
-
-    pub(crate) fn after_unlock(&mut self, timer_task: Option<TimerTask>) -> AfterUnlock {
-        let Wakers { wake, discard, .. } = &mut self.wakers;
-        // An empty list is not written, or the processor of the next caller would have to fetch it.
-        let wake = if wake.is_empty() { WakeList::new() } else { mem::take(wake) };
-        let discard = if discard.is_empty() { Vec::new() } else { mem::take(discard) };
-        AfterUnlock { timer_task, wake, discard }
-    }
-}
-
 /// What is left to do after the lock is released.
 #[must_use]
 #[derive(Default)]
 pub(crate) struct AfterUnlock {
-    timer_task: Option<TimerTask>,
-    wake: WakeList,
+    pub(super) timer_task: Option<TimerTask>,
+    pub(super) wake: WakeList,
     /// Dropped last.
-    discard: Vec<Waker>,
+    pub(super) discard: Vec<Waker>,
 }
 
 impl AfterUnlock {
     /// A panic of a waker is not for the caller whose call wakes it: what that call returns would be lost.
-    pub(crate) fn run(mut self) {
+    #[inline]
+    pub(crate) fn run(self) {
+        if self.timer_task.is_some() || !self.wake.is_empty() || !self.discard.is_empty() {
+            self.run_all();
+        }
+    }
+
+    #[inline(never)]
+    fn run_all(mut self) {
         if let Some(task) = self.timer_task {
             task();
         }
-        if !self.wake.is_empty() || !self.discard.is_empty() {
-            let _ = catch_unwind(AssertUnwindSafe(|| {
-                wake_in_turn(&mut self.wake.drain(..));
-                drop(self.discard);
-            }));
-        }
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            wake_in_turn(&mut self.wake.drain(..));
+            drop(self.discard);
+        }));
     }
 
     /// Adds the wakers to `wake` instead of waking.

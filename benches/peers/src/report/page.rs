@@ -176,7 +176,7 @@ fn speed(results: &Results) -> Vec<(String, bool, f64, Option<f64>)> {
         ),
         at_most(
             "100,000 waiters: heap bytes each",
-            300.0,
+            360.0,
             get("crowd", "tollgate/100000", "heap_bytes"),
         ),
         at_least("1 M keys: calls over governor's with the same hash", 1.0, keys(1)),
