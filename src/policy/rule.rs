@@ -518,7 +518,6 @@ pub struct Asked<C> {
 
 impl<C: Copy> Asked<C> {
     /// Nothing but the limits holds callers back.
-    #[cfg(feature = "redis")]
     pub(crate) fn now(now: Nanos, cost: C) -> Self {
         Self { now, cost, opens: Ready::At(Nanos::ZERO), brief: false, part: None }
     }
