@@ -36,7 +36,7 @@ use std::time::Duration;
 use crate::units::{Nanos, Rate};
 pub use cost::Cost;
 pub use ready::Ready;
-pub(crate) use rule::{Asked, Facts, Limit, PolicyExt, RuleEvent, Timed};
+pub(crate) use rule::{Asked, Limit, PolicyExt, RuleEvent, Timed};
 pub use rule::{Policy, Quota};
 pub(crate) use snapshot::Snapshot;
 #[cfg(feature = "metrics")]

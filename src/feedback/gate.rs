@@ -16,7 +16,8 @@ use std::time::Duration;
 use super::learner::Pace;
 use crate::error::ExceedsCapacity;
 use crate::part::Part;
-use crate::policy::{Asked, Facts, Limit, Policy, Ready, RuleEvent, TWO_TICKS};
+use crate::policy::state::Facts;
+use crate::policy::{Asked, Limit, Policy, Ready, RuleEvent, TWO_TICKS};
 use crate::units::Nanos;
 
 /// Requests, tokens, input tokens, output tokens.

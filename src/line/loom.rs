@@ -10,11 +10,11 @@ mod closing;
 use super::testing::{self, ask, ask_now, read_once, stand_at};
 use super::{Admission, Change, Charge, Line, WaitStatus};
 use crate::clock::OnAlarm;
-use crate::policy::Policy;
 use crate::policy::gcra::Gcra;
 use crate::policy::smooth_bursty::SmoothBursty;
 use crate::policy::smooth_warming_up::SmoothWarmingUp;
 use crate::policy::token_bucket::TokenBucket;
+use crate::policy::{Policy, PolicyExt};
 use crate::units::{Nanos, Rate};
 use crate::wait_queue::End;
 use loom::thread;
@@ -53,7 +53,7 @@ impl Modelled for TokenBucket {
     }
 
     fn trace(state: Self::State) -> String {
-        state.position.to_string()
+        { state.position }.to_string()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! [`AnyPolicy`] is one rule of this crate, and each of its methods is the method of the rule inside. Two things
 //! are added, for changes of the kind: the state counts the permits in grants that have not been dropped, so that
-//! a later [`InFlight`] knows them; and a receipt carries an epoch, so that a refund is ignored if the state it
+//! a later [`InFlight`](crate::InFlight) knows them; and a receipt carries an epoch, so that a refund is ignored if the state it
 //! was charged to is gone.
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -49,7 +49,7 @@ macro_rules! kinds {
         /// - [`set_policy`](crate::RateLimiter::set_policy) may change the kind. The new rule starts with
         ///   no more permits than the old one had, and not before the old one was ready. Permits in flight still
         ///   count; refunds of earlier grants give nothing back.
-        /// - Because it may be an [`InFlight`], each call takes a lock, and so does the drop of a grant. Each
+        /// - Because it may be an [`InFlight`](crate::InFlight), each call takes a lock, and so does the drop of a grant. Each
         ///   key of a [`KeyedRateLimiter`](crate::KeyedRateLimiter) in use takes about as much memory as a
         ///   limiter. A program that knows its policy should use its type.
         /// - There are no Redis scripts for it yet.
@@ -73,7 +73,7 @@ macro_rules! kinds {
         #[non_exhaustive]
         pub enum AnyPolicy {
             $(
-                #[doc = concat!("See [`", stringify!($kind), "`].")]
+                #[doc = concat!("See [`", stringify!($kind), "`](crate::", stringify!($kind), ").")]
                 $kind(crate::$kind),
             )+
             /// See [`LockOut`].

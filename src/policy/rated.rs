@@ -76,7 +76,7 @@ macro_rules! scheduled {
                 match event {
                     RuleEvent::Paused(until) => self.schedule.pause(state, until),
                     RuleEvent::Idle => *state = self.schedule.idle(now),
-                    RuleEvent::Joins { queued, cost } => {
+                    RuleEvent::Joins { queued, cost } if self.schedule.is_queue => {
                         return self.schedule.room_at(state, now, queued, cost);
                     }
                     _ => {}

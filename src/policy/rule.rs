@@ -365,6 +365,7 @@ pub trait PolicyExt: Policy {
 
     /// The part of a composed rule that is ready last, of those that are not ready at `now`. A part whose time is
     /// unpredictable counts as later than all others.
+    #[inline]
     fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<Part> {
         let mut last = None;
         self.limits(state, Asked::brief(now, cost), &mut |limit| {
@@ -390,8 +391,8 @@ pub trait PolicyExt: Policy {
     /// The maximum wake-up lateness that is credited back: of several rules the smallest.
     #[inline]
     fn catch_up(&self) -> Duration {
-        let numbers = (0..Self::Cost::NUMBERS).map(|number| self.facts(number).catch_up);
-        numbers.min().unwrap_or_default()
+        let first = self.facts(0).catch_up;
+        (1..Self::Cost::NUMBERS).fold(first, |least, number| least.min(self.facts(number).catch_up))
     }
 
     /// The steady rate: of several rules with one cost the lowest, of a tuple the first.

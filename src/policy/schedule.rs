@@ -34,7 +34,7 @@ pub(crate) struct Schedule {
     /// Whether all permits of a request must be stored. If not, a request waits only for those before it.
     pub(crate) strict: bool,
     /// Whether no more permits may be owed and queued than one request may have.
-    is_queue: bool,
+    pub(crate) is_queue: bool,
     /// The nanoseconds from one step to the next; zero if permits come continuously.
     pub(crate) period: u64,
 }
@@ -202,7 +202,6 @@ impl Schedule {
     }
 
     /// The first step at which the permit clock has reached its position at `time`.
-    #[inline]
     pub(crate) fn next_step(&self, state: &RateState, time: Nanos) -> Nanos {
         let last = self.last_step(state, time);
         if last == time { time } else { Nanos::new(last.get().saturating_add(self.period)) }
@@ -294,11 +293,7 @@ impl Schedule {
 
     /// The time from which `n` permits fit into a queue behind `queued` others. Permits that are granted but not paid
     /// for count too, in a pause only those that are left at its end.
-    #[inline]
     pub(crate) fn room_at(&self, state: &RateState, now: Nanos, queued: u64, n: u32) -> Nanos {
-        if !self.is_queue {
-            return now;
-        }
         let here = self.position_at(now.max(state.resumed));
         let owed = (state.position - here).max(0);
         let all = owed + self.units(queued.saturating_add(u64::from(n)));
