@@ -18,7 +18,9 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
-use crate::policy::{PolicyExt, Rated};
+#[cfg(feature = "metrics")]
+use crate::policy::PolicyExt;
+use crate::policy::Rated;
 use crate::stats::{Stats, Waits};
 use crate::units::Rate;
 use crate::wait_queue::End;
