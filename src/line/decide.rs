@@ -100,7 +100,7 @@ impl<P: Policy> Line<P> {
         Error::Denied { retry_after: Some(due.since(now)), part: None }
     }
 
-    /// While no caller waits and nothing is paused, [`act`](Self::act) would have nothing to do besides the
+    /// While no caller waits and nothing is paused, [`with_lock`](Self::with_lock) would have nothing to do besides the
     /// decision.
     #[inline(always)]
     fn decide_by_mutex(

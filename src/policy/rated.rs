@@ -1,7 +1,7 @@
 //! What the policies with one steady rate share.
 
 /// Implements [`Policy`](crate::Policy) and [`Rated`](crate::Rated) for a type with a `rate`, a `catch_up`, a
-/// [`Schedule`] and a function that makes it anew. `$start`: the state of a new limiter; `$migrate`: what does not
+/// `Schedule` and a function that makes it anew. `$start`: the state of a new limiter; `$migrate`: what does not
 /// change with the parameters.
 macro_rules! scheduled {
     ($policy:ident, start: |$this:ident, $now:ident| $start:expr, migrate: $migrate:expr) => {
