@@ -55,7 +55,8 @@ where
     /// nothing if the key is absent, or if all keys have [one policy](Self::set_policy).
     ///
     /// ```
-    ///     /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU32, Ordering};
     /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
     ///
     /// let capacity = Arc::new(AtomicU32::new(5));
