@@ -41,7 +41,10 @@ async fn both_are_paused_by_what_the_server_says() {
     let mut grant = one.and(&other).acquire(1).await.expect("there");
     let mut headers = http::HeaderMap::new();
     headers.insert("retry-after", http::HeaderValue::from_static("30"));
+    // Else the replies may come before `hear` has polled.
+    server.stop_process();
     let heard = grant.hear(http::StatusCode::TOO_MANY_REQUESTS, &headers);
+    server.continue_process();
     heard.expect("requests to Redis").await;
     for limiter in limiters {
         let refused = limiter.try_acquire(1).await.expect_err("paused");
