@@ -1,18 +1,12 @@
 //! The rooms of `CONTRIBUTING.md`: what each module of the crate imports is what that table says, and no module
 //! imports itself by way of others.
-//!
-//! An `impl X` outside of the file of `X` calls the rest of `X` through `self`, which needs no import. Such calls
-//! count as well: no file calls one that calls it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use syn::visit::Visit;
-use syn::{
-    Expr, ExprMethodCall, ImplItemFn, ItemEnum, ItemImpl, ItemMod, ItemStruct, ItemUse, Type,
-    UseTree, VisRestricted,
-};
+use syn::{ItemMod, ItemUse, UseTree, VisRestricted};
 
 type Segments = Vec<String>;
 
@@ -21,20 +15,11 @@ struct Crate {
     modules: BTreeMap<String, Module>,
 }
 
-/// The paths that a module names, and for those that it imports, by which name; the types that it defines; the
-/// methods that it gives to types, its own or others; and what it calls of types.
+/// The paths that a module names, and for those that it imports, by which name.
 #[derive(Default)]
 struct Module {
     imports: Vec<(Segments, Option<String>)>,
-    types: BTreeSet<String>,
-    methods: BTreeSet<Method>,
-    calls: BTreeSet<Method>,
-    /// The type of the `impl` that is visited.
-    this: Option<Segments>,
 }
-
-/// The path of a type as a module names it, and the name of a method.
-type Method = (Segments, String);
 
 impl Crate {
     fn read() -> Self {
@@ -93,41 +78,6 @@ impl Crate {
                 (name.as_str(), targets.map(|(target, _)| target.as_str()).collect())
             })
             .collect()
-    }
-}
-
-impl Crate {
-    /// The module that defines a type, and its name. `None` for types of other crates and parameters.
-    fn home(&self, from: &str, path: &[String]) -> Option<(&str, String)> {
-        let (name, first) = (path.last()?.clone(), path.first()?);
-        let (from, module) = self.modules.get_key_value(from)?;
-        let import = module.imports.iter().find(|(_, known)| known.as_ref() == Some(first));
-        let home = match import {
-            _ if path.len() == 1 && module.types.contains(&name) => from,
-            Some((import, _)) => self.resolve(from, &[import, &path[1..]].concat())?,
-            None => self.resolve(from, path)?,
-        };
-        self.modules[home].types.contains(&name).then_some((home, name))
-    }
-
-    /// The modules that each module calls in its `impl X`: those with the other methods of `X`.
-    fn calls(&self) -> BTreeMap<&str, BTreeSet<&str>> {
-        let mut places: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
-        for (name, module) in &self.modules {
-            for (path, method) in &module.methods {
-                let place = self.home(name, path).map(|home| (home, method));
-                place.map(|place| places.entry(place).or_default().insert(name));
-            }
-        }
-        let called = |(name, module): (&String, &Module)| {
-            let calls = module.calls.iter();
-            let found = calls.filter_map(|(path, method)| {
-                let found = places.get(&(self.home(name, path)?, method))?;
-                Some(found).filter(|found| !found.contains(name.as_str()))
-            });
-            found.flatten().copied().collect()
-        };
-        self.modules.iter().map(|module| (module.0.as_str(), called(module))).collect()
     }
 }
 
@@ -192,13 +142,6 @@ impl Module {
     }
 }
 
-impl Module {
-    /// In an `impl` of a type another method or function of it is called.
-    fn call(&mut self, method: &str) {
-        self.calls.extend(self.this.clone().map(|this| (this, method.to_owned())));
-    }
-}
-
 impl Visit<'_> for Module {
     fn visit_item_use(&mut self, item: &ItemUse) {
         self.import(Vec::new(), &item.tree);
@@ -208,57 +151,9 @@ impl Visit<'_> for Module {
         let segments: Segments =
             path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         if segments[0] == "crate" || segments[0] == "super" {
-            self.imports.push((segments.clone(), None));
-        }
-        if let [this, method] = segments.as_slice()
-            && (this == "Self" || self.this.as_ref().is_some_and(|path| path.last() == Some(this)))
-        {
-            self.call(method);
+            self.imports.push((segments, None));
         }
         syn::visit::visit_path(self, path);
-    }
-
-    fn visit_item_struct(&mut self, item: &ItemStruct) {
-        self.types.insert(item.ident.to_string());
-        syn::visit::visit_item_struct(self, item);
-    }
-
-    fn visit_item_enum(&mut self, item: &ItemEnum) {
-        self.types.insert(item.ident.to_string());
-        syn::visit::visit_item_enum(self, item);
-    }
-
-    fn visit_item_impl(&mut self, item: &ItemImpl) {
-        if let Type::Path(this) = &*item.self_ty {
-            let names = this.path.segments.iter().map(|segment| segment.ident.to_string());
-            self.this = Some(names.collect());
-        }
-        syn::visit::visit_item_impl(self, item);
-        self.this = None;
-    }
-
-    fn visit_impl_item_fn(&mut self, item: &ImplItemFn) {
-        if let Some(this) = &self.this {
-            self.methods.insert((this.clone(), item.sig.ident.to_string()));
-        }
-        syn::visit::visit_impl_item_fn(self, item);
-    }
-
-    fn visit_expr_method_call(&mut self, call: &ExprMethodCall) {
-        if matches!(&*call.receiver, Expr::Path(path) if path.path.is_ident("self")) {
-            self.call(&call.method.to_string());
-        }
-        syn::visit::visit_expr_method_call(self, call);
-    }
-
-    /// `syn` does not read what is inside.
-    fn visit_macro(&mut self, item: &syn::Macro) {
-        let tokens = item.tokens.to_string().replace(' ', "");
-        for text in tokens.split("self.").skip(1) {
-            let name = text.split(|letter: char| letter != '_' && !letter.is_alphanumeric()).next();
-            self.call(name.unwrap_or_default());
-        }
-        syn::visit::visit_macro(self, item);
     }
 
     /// `pub(super)` imports nothing.
@@ -320,33 +215,4 @@ fn no_module_imports_itself_by_way_of_others() {
     let mut graph = source.graph();
     leave_circles(&mut graph);
     assert!(graph.is_empty(), "circles among {graph:#?}");
-}
-
-#[test]
-fn no_file_calls_itself_by_way_of_others() {
-    let source = Crate::read();
-    let mut calls = source.calls();
-    let is_mutual = |(caller, called): &(&str, &str)| calls[called].contains(caller);
-    let pairs =
-        calls.iter().flat_map(|(&caller, called)| called.iter().map(move |&it| (caller, it)));
-    let pairs = pairs.filter(|(caller, called)| caller < called).filter(is_mutual);
-    let pairs: Vec<_> = pairs.map(|(caller, called)| format!("{caller} <-> {called}")).collect();
-    assert_eq!(pairs, [""; 0], "files that call each other");
-    leave_circles(&mut calls);
-    assert!(calls.is_empty(), "circles among {calls:#?}");
-}
-
-/// The table of `redis/line.rs`.
-#[test]
-fn no_part_of_the_line_of_a_key_knows_another() {
-    let source = Crate::read();
-    let rows = include_str!("../../src/redis/line.rs").lines();
-    let names = rows.filter_map(|row| row.strip_prefix("//! | [`")?.split('`').next());
-    let parts: Vec<_> = names.map(|name| format!("redis::line::{name}")).collect();
-    assert_eq!(parts.len(), 8);
-    let graph = source.graph();
-    for part in &parts {
-        let known = parts.iter().find(|other| graph[part.as_str()].contains(other.as_str()));
-        assert_eq!(known, None, "{part} imports it");
-    }
 }

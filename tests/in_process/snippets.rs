@@ -118,32 +118,3 @@ fn pages_of_the_guide_link_to_modules() {
         }
     }
 }
-
-/// Who knows another rate limiter looks for its names.
-#[test]
-fn the_search_of_the_documentation_finds_the_names_of_others() {
-    let mut sources = Vec::new();
-    files(&Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("src"), "rs", &mut sources);
-    let text: String = read(&sources).map(|(_, text)| text).collect();
-    let attributes = text.split("#[doc(alias").skip(1).filter_map(|rest| rest.split(")]").next());
-    let found: BTreeSet<_> =
-        attributes.flat_map(|names| names.split('"').skip(1).step_by(2)).collect();
-    for name in [
-        "until_ready",
-        "until_key_ready",
-        "check",
-        "check_key",
-        "wait",
-        "WaitN",
-        "ReserveN",
-        "AllowN",
-        "tryConsume",
-        "permits",
-        "throttle",
-        "semaphore",
-        "bulkhead",
-        "debounce",
-    ] {
-        assert!(found.contains(name), "{name}: {found:?}");
-    }
-}
