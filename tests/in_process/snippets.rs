@@ -1,7 +1,6 @@
 //! The code in the documentation is compiled and, if it can be, run: none is marked `ignore`, and each page with
 //! code is part of the doctests, of this crate or of a package in `tests` that has the other crates it needs.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
