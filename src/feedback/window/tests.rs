@@ -183,3 +183,15 @@ fn the_latest_date_by_our_clock_shows_what_time_it_is_at_the_server() {
     assert_eq!(millis(36_000, 3600), Some(3_600_000));
     assert_eq!(millis(36_000, 3599), Some(3_599_560));
 }
+
+#[test]
+fn a_timer_of_the_server_that_is_late_makes_no_longer_window() {
+    let misses = |seconds, is_least| {
+        let length = Some(Duration::from_secs(seconds));
+        let mut window = Window { length, is_least, ..Window::default() };
+        [(); 5].map(|()| (window.miss(), window.length.map(|length| length.as_millis())).1)
+    };
+    assert_eq!(misses(9, false)[..2], [Some(10_000), Some(10_062)]);
+    let later = [Some(1_062), Some(1_125), Some(1_250), Some(1_500), None];
+    assert_eq!([misses(1, false), misses(1, true)], [later; 2]);
+}
