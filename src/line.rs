@@ -110,15 +110,21 @@ impl<P: Policy> Line<P> {
     /// Locks, grants what is due, runs `act`, grants what is due after it, sets the alarm, unlocks and wakes:
     /// the one way to change something that takes longer.
     pub(crate) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        let mut inner = self.inner.lock();
-        let now = self.begin(&mut inner);
-        // What is done may change when the next waiter is granted.
-        inner.unsettle();
-        let result = act(&mut inner, now);
-        let after_unlock = self.finish(&mut inner, now);
-        drop(inner);
+        let (result, after_unlock) = self.locked(act);
         after_unlock.run();
         result
+    }
+
+    /// As [`with_lock`](Self::with_lock), for callers that hold a lock of their own: they run what is left to do after
+    /// both locks are released.
+    #[inline]
+    fn locked<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> (R, AfterUnlock) {
+        let mut inner = self.inner.lock();
+        let now = self.begin(&mut inner);
+        // `act` may change when the next waiter is granted.
+        inner.unsettle();
+        let result = act(&mut inner, now);
+        (result, self.finish(&mut inner, now))
     }
 
     /// Takes the state over from the word, and grants what is due.
@@ -209,7 +215,7 @@ impl<P: Policy> Line<P> {
 
     /// As `RateLimiter::set_policy`, for a caller that holds a lock.
     pub(crate) fn set_policy_quietly(&self, policy: P) -> AfterUnlock {
-        self.change_policy(|_| policy)
+        self.locked(|inner, now| inner.set_policy(now, policy)).1
     }
 
     /// As [`set_policy_quietly`](Self::set_policy_quietly), with the policy in force at another rate.
@@ -217,17 +223,11 @@ impl<P: Policy> Line<P> {
     where
         P: Rated,
     {
-        self.change_policy(|policy| policy.clone().with_rate(rate))
-    }
-
-    /// Returns what is to be done after both locks are released.
-    fn change_policy(&self, change: impl FnOnce(&P) -> P) -> AfterUnlock {
-        let mut inner = self.inner.lock();
-        let now = self.begin(&mut inner);
-        inner.unsettle();
-        let policy = change(inner.policy());
-        inner.set_policy(now, policy);
-        self.finish(&mut inner, now)
+        let set = |inner: &mut Inner<P>, now| {
+            let policy = inner.policy().clone().with_rate(rate);
+            inner.set_policy(now, policy);
+        };
+        self.locked(set).1
     }
 
     /// Changes nothing for which others would have to be granted or the alarm set.

@@ -42,17 +42,17 @@ const DOUBLE_SECONDS: f64 = 2.0;
 const DOUBLINGS: f64 = 3.0;
 const SEARCH: f64 = 0.7;
 
-/// After so many good calls since the last refusal it is known what the server bears, to a tenth. While the pace is in
-/// this range of that, it grows by `CALM` a second.
+/// After `KNOWN` good calls since the last refusal the rate that the server bears is known to a tenth. While the pace divided
+/// by it is in `NEAR`, the pace grows by `CALM` a second.
 const KNOWN: u32 = 12;
 const NEAR: Range<f64> = 0.9..1.3;
 const CALM: f64 = 0.008;
 
-/// This many refusals in a row are a window that is used up, and not a rate. From then on each pause is so many times
-/// longer.
+/// `WINDOW_AFTER` refusals in a row are a window that is used up, and not a rate. From then on each pause is `LONGER` times
+/// the last one.
 const WINDOW_AFTER: u32 = 6;
 const LONGER: f64 = 1.6;
-/// After so many good calls so few are one.
+/// After `MANY` good calls, `WINDOW_AFTER_MANY` refusals are one.
 const MANY: u32 = 8;
 const WINDOW_AFTER_MANY: u32 = 3;
 
@@ -60,8 +60,8 @@ const WINDOW_AFTER_MANY: u32 = 3;
 const CHANCE: u32 = 8;
 const SHARE_OF: f64 = 20.0;
 
-/// Of so many calls at least so many must fail, twice in a row, to be suspected of a limit. A gap between two answers
-/// counts for at most so many seconds: what is longer was idleness.
+/// At least `FEW` of `SAMPLE` calls must fail, twice in a row, before a limit is suspected. A gap between two answers counts
+/// for at most `LONGEST_GAP` seconds: the rest was idleness.
 const SAMPLE: u32 = 20;
 const FEW: u32 = 3;
 const LONGEST_GAP: f64 = 2.0;
@@ -71,7 +71,7 @@ const FALLS_TO: f64 = 0.25;
 /// How much likelier a limit is than none once it is believed, or not, as a logarithm.
 const LIMIT: f64 = 4.0;
 const NO_LIMIT: f64 = -6.0;
-/// The next suspicion comes after so many times more calls, each time that it was none.
+/// Each wrong suspicion multiplies the calls before the next one by `SPARES`.
 const SPARES: u32 = 4;
 
 /// The longest time between two probes, in seconds: 1,000 clients then send 62 a second.
@@ -169,7 +169,7 @@ impl Pace {
     }
 }
 
-/// Some calls, those of them that failed, and the seconds that they took.
+/// A number of calls, how many of them failed, and the seconds that they took.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     calls: u32,
@@ -178,7 +178,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// A few calls of those that went well in so many seconds.
+    /// A few calls that went well, of all that did in `seconds`.
     fn before(good: u32, seconds: f64) -> Self {
         let calls = good.min(FEW);
         let gap = (seconds / f64::from(good.max(1))).min(LONGEST_GAP);

@@ -245,12 +245,10 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
     /// Removes all idle keys, unless it is known that there are none. Returns how many keys it looked at, and those that
     /// go: the drop of a key may run any code, and needs to be without a lock.
     pub(super) fn sweep_idle(&mut self, now: Nanos) -> (usize, Vec<K>) {
-        let may_be_idle = self.idle_from <= now;
-        let looked = if may_be_idle { self.table.len() } else { 0 };
-        (
-            looked,
-            if may_be_idle { self.sweep(now, |_, idle_at| idle_at <= now) } else { Vec::new() },
-        )
+        if self.idle_from > now {
+            return (0, Vec::new());
+        }
+        (self.table.len(), self.sweep(now, |_, idle_at| idle_at <= now))
     }
 
     /// Removes the keys that are not in use and for which `goes` returns `true`.
