@@ -79,20 +79,20 @@
 //!   it doubles, up to the reset; or, if the server says nothing of windows, the rate falls. A time that was cut to whole
 //!   seconds, and so was too short twice, is taken for a second more from then on.
 //! - **While the server states what remains**, no more calls are under way than that. Until its answer
-//!   arrives, a call is taken for one that the server has not counted yet. What the limiter has beyond it is
-//!   taken, and the limiter is paused when nothing remains, for callers that do not go through the `Feedback`,
-//!   and for other processes. Requests and tokens are [counted](#what-is-counted) apart.
+//!   arrives, a call is taken for one that the server has not counted yet. When nothing remains, the limiter is
+//!   paused as well, for callers that do not go through the `Feedback` and for other processes. Requests and tokens
+//!   are [counted](#what-is-counted) apart.
 //! - **Token buckets** (the dialects of `OpenAI` and Anthropic, and servers whose refusals name the time of the
 //!   next permit and a later reset) refill steadily, so calls go on at the rate that remaining and reset give and
-//!   need not wait for the reset. They do not shrink the limiter if the server sends the limit with what remains.
+//!   need not wait for the reset.
 //! - A server whose permits are *seen* to come back before the reset (more remains than before, or the reset moves) has a
 //!   window that slides, or a bucket. Then as much goes out as comes back, and a limit of your own that is the server's
 //!   loses nothing. A refusal now and then is taken for the jitter of the way there; more of them end that.
 //! - **A reset that is a date** in whole seconds is too coarse for short windows. A window that begins with its first call
 //!   lasts for whole seconds, so one call tries a second earlier each time, until that is refused once.
 //! - **At the reset** a window reopens by itself: with the whole quota if a window was seen to begin so, otherwise
-//!   with one call, whose answer says more. What was taken from the limiter is returned; but if it was paused, a
-//!   bucket begins empty, as [after every pause](crate::guide::methods).
+//!   with one call, whose answer says more. If the limiter was paused, a bucket begins empty, as [after every
+//!   pause](crate::guide::methods).
 //! - **Late answers** undo nothing: each call knows when it was sent.
 //! - **If a server rejects calls that it had allowed**, its headers are distrusted, as other clients take from the
 //!   quota: a window begins with one call, a token bucket is taken to refill at a sixteenth of its rate until an answer

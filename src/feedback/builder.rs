@@ -1,7 +1,7 @@
 //! The builder of a [`Feedback`].
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Answer, Unit};
@@ -218,21 +218,17 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         let state = Mutex::new(state);
         let clock = || limiter.clock().clone();
         let retries = retries.map(|share| Box::new(RetryBudget::with_clock(share, clock())));
-        let shared = Arc::new_cyclic(|this: &Weak<Shared<L>>| {
-            let alarm = Mutex::new(limiter.clock().alarm(this.clone()));
-            Shared {
-                limiter,
-                gate,
-                counts,
-                dialects,
-                judge,
-                is_alone,
-                max_wait,
-                state,
-                is_learning,
-                retries,
-                alarm,
-            }
+        let shared = Arc::new(Shared {
+            limiter,
+            gate,
+            counts,
+            dialects,
+            judge,
+            is_alone,
+            max_wait,
+            state,
+            is_learning,
+            retries,
         });
         Feedback { shared, home: None }
     }

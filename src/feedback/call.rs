@@ -157,11 +157,10 @@ impl<L: OwnedLimiter> Call<L> {
         let shown = (place.limited_by().map(Part::index) == Some(LEARNED), shared.waiting());
         let lesson = shared.change(|state| {
             state.land(self.units);
-            state.learn(&heard, self.units, answer, L::IS_REMOTE, shown)
+            state.learn(&heard, self.units, answer, shown)
         });
         // After that, or another caller could take its place by what was known before.
         drop(place);
-        shared.give_back();
         lesson
     }
 
@@ -335,11 +334,7 @@ impl<L: OwnedLimiter> Feedback<L> {
     ) -> Call<L> {
         let shared = Arc::clone(&self.shared);
         let units = shared.counts.units(n);
-        {
-            let mut state = shared.state.lock();
-            state.send(units);
-            state.counts_else |= shared.counts.differs(n);
-        }
+        shared.state.lock().send(units);
         if let Some(retries) = &shared.retries {
             retries.on_call();
         }

@@ -6,7 +6,7 @@ use crate::policy::Cost;
 /// What each number of a cost counts.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
-    pub(super) of: Vec<Option<Unit>>,
+    of: Vec<Option<Unit>>,
     /// Whether the program has said so. Else a call is one request, whatever its first number is.
     is_said: bool,
 }
@@ -40,11 +40,6 @@ impl Counts {
         }
         units
     }
-
-    /// Whether a call of this cost shows that the first number does not count requests: a call is one.
-    pub(super) fn differs<C: Cost>(&self, cost: C) -> bool {
-        !self.is_said && cost.number(0) > 1
-    }
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -60,8 +55,5 @@ mod tests {
         // Nothing was said: the first number may count something else.
         let unsaid = Counts::default();
         assert_eq!([0, 3].map(|cost| unsaid.units(cost)), [[0, 0, 0, 0], [1, 0, 0, 0]]);
-        let all = [&tokens, &requests, &unsaid];
-        assert_eq!(all.map(|counts| counts.differs(3_u32)), [false, false, true]);
-        assert!(!unsaid.differs(1_u32));
     }
 }

@@ -162,7 +162,6 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// Whether it knows nothing that holds calls back, and no other handle is in use.
     pub(super) fn is_idle(&self) -> bool {
         let now = self.shared.limiter.clock().now();
-        self.shared.give_back();
         Arc::strong_count(&self.shared) == 1 && self.shared.state.lock().is_idle(now)
     }
 
@@ -178,18 +177,13 @@ impl<L: OwnedLimiter> Feedback<L> {
         let heard = self.shared.heard(sent, &answer);
         let shown = (false, self.shared.waiting());
         // The limiter is not of this server alone.
-        let _ = self.shared.change(|state| state.learn(&heard, [0; 4], &answer, true, shown));
+        let _ = self.shared.change(|state| state.learn(&heard, [0; 4], &answer, shown));
     }
 
-    /// Gives back what was taken from the limiter, and ends the pause that was asked of it.
+    /// Ends the pause that was asked of the limiter.
     pub(super) fn let_go(&self) {
         let now = self.shared.limiter.clock().now();
-        let (taken, is_paused) = {
-            let mut state = self.shared.state.lock();
-            (std::mem::take(&mut state.taken), state.pauses_limiter(now))
-        };
-        self.shared.refund(taken);
-        if is_paused {
+        if self.shared.state.lock().pauses_limiter(now) {
             let resumed = pin!(self.shared.limiter.resume());
             // Done from the first poll on, also over Redis.
             let _ = resumed.poll(&mut Context::from_waker(Waker::noop()));
@@ -219,11 +213,7 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// ```
     pub async fn resume(&self) -> Result<(), Error> {
         let now = self.shared.limiter.clock().now();
-        let taken = self.shared.change(|state| {
-            state.resume(now);
-            std::mem::take(&mut state.taken)
-        });
-        self.shared.refund(taken);
+        self.shared.change(|state| state.resume(now));
         self.shared.limiter.resume().await
     }
 }

@@ -66,7 +66,6 @@ impl<L: OwnedLimiter> Passing<L> {
     fn poll_gate(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if let Stage::AtGate(acquire) = &mut self.stage {
             let at_gate = ready!(Pin::new(acquire).poll(context))?;
-            self.feedback.shared.give_back();
             let ask = Ask { max_wait: self.left(), ..self.ask };
             let acquire = Acquire::new(self.feedback.limiter().clone(), ask);
             self.stage = Stage::AtLimiter(Some(at_gate), acquire);

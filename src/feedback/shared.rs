@@ -4,19 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::{Answer, Unit};
+use super::answer::Answer;
 use super::counts::Counts;
 use super::dialect::Dialects;
 use super::gate::Gate;
 use super::headers::Headers;
 use super::judge::Judge;
-use super::state::{Lesson, State, Taken};
+use super::state::{Lesson, State};
 use super::text::When;
 use super::window::Heard;
-use crate::clock::{Alarm, OnAlarm};
 use crate::error::Error;
-use crate::limiter::{Granted, OwnedLimiter};
-use crate::policy::Cost;
+use crate::limiter::OwnedLimiter;
 use crate::rate_limiter::RateLimiter;
 use crate::retry::RetryBudget;
 use crate::sync::{AtomicBool, Mutex, Ordering};
@@ -32,17 +30,15 @@ pub(super) struct Shared<L: OwnedLimiter> {
     /// Whether the limiter serves this server alone. `None`: so says the program.
     pub(super) is_alone: Option<Arc<AtomicBool>>,
     pub(super) max_wait: Duration,
-    pub(super) state: Mutex<State<L::Grant>>,
+    pub(super) state: Mutex<State>,
     /// Whether the state has something that is learned, whose pace needs the number of those that wait.
     pub(super) is_learning: AtomicBool,
     pub(super) retries: Option<Box<RetryBudget>>,
-    /// For the first reset at which something is given back. Locked before the state.
-    pub(super) alarm: Mutex<Alarm>,
 }
 
 impl<L: OwnedLimiter> Shared<L> {
     /// Changes what is known, and the gate with it.
-    pub(super) fn change<R>(&self, change: impl FnOnce(&mut State<L::Grant>) -> R) -> R {
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
         let before = state.gate();
         let result = change(&mut state);
@@ -65,58 +61,6 @@ impl<L: OwnedLimiter> Shared<L> {
     /// How many wait for the server, if that makes a difference.
     pub(super) fn waiting(&self) -> usize {
         if self.is_learning.load(Ordering::Relaxed) { self.gate.queue_len() } else { 0 }
-    }
-
-    /// Gives back what was taken from the limiter until a reset that has come.
-    pub(super) fn give_back(&self) {
-        let now = self.limiter.clock().now();
-        let over = {
-            let taken = &mut self.state.lock().taken;
-            taken.extract_if(.., |taken| taken.until <= now).collect::<Vec<_>>()
-        };
-        if !over.is_empty() {
-            self.refund(over);
-        }
-    }
-
-    pub(super) fn refund(&self, taken: Vec<Taken<L::Grant>>) {
-        taken.into_iter().for_each(|taken| taken.grant.refund());
-        self.arm();
-    }
-
-    /// Sets the alarm for the first reset at which something is given back.
-    pub(super) fn arm(&self) {
-        let task = {
-            let mut alarm = self.alarm.lock();
-            let due = self.state.lock().taken.iter().map(|taken| taken.until).min();
-            if let Some(due) = due {
-                let is_missed = alarm.set(due);
-                alarm.timer_task(true, is_missed)
-            } else {
-                alarm.rest();
-                None
-            }
-        };
-        if let Some(task) = task {
-            task();
-        }
-    }
-
-    /// Keeps what was taken from the limiter until a reset, to give it back.
-    pub(super) fn keep(&self, grant: L::Grant, until: Option<Nanos>) {
-        let cost = grant.cost();
-        if cost.is_zero() {
-            return;
-        }
-        let Some(until) = until else {
-            // Nothing is known any more.
-            grant.refund();
-            return;
-        };
-        // What there is no room for comes back by the policy's own rule.
-        let dropped = self.state.lock().keep(Taken { until, permits: cost.permits(), grant });
-        drop(dropped);
-        self.arm();
     }
 
     pub(super) fn read<H: Headers + ?Sized>(
@@ -163,41 +107,11 @@ impl<L: OwnedLimiter> Shared<L> {
         } else if lesson.resume {
             self.count(self.limiter.resume().await);
         }
-        if lesson.shrinks {
-            let (remaining, until) = {
-                let now = self.limiter.clock().now();
-                let state = self.state.lock();
-                let left = |unit: &Unit| state.shrunk(*unit, now);
-                let numbers: Vec<_> = (0..L::Cost::NUMBERS)
-                    .map(|index| {
-                        let left = self.counts.of.get(index)?.as_ref().and_then(left)?;
-                        u32::try_from(left).ok()
-                    })
-                    .collect();
-                (L::Cost::from_numbers(|index| numbers[index].unwrap_or(u32::MAX)), state.reset())
-            };
-            match self.limiter.shrink_to(remaining).await {
-                Ok(grant) => self.keep(grant, until),
-                Err(_) => self.state.lock().stats.failed += 1,
-            }
-        }
     }
 
-    pub(super) fn count<T>(&self, result: Result<T, Error>) {
+    fn count<T>(&self, result: Result<T, Error>) {
         if result.is_err() {
             self.state.lock().stats.failed += 1;
         }
-    }
-}
-
-impl<L: OwnedLimiter> OnAlarm for Shared<L> {
-    fn on_alarm(&self) {
-        self.give_back();
-        // An alarm may be early.
-        self.arm();
-    }
-
-    fn wake_all(&self) {
-        self.on_alarm();
     }
 }

@@ -42,9 +42,7 @@ pub struct FeedbackStats {
     pub malformed: u64,
     /// How often all calls were paused after a refusal.
     pub pauses: u64,
-    /// How often the limiter was shrunk.
-    pub shrunk: u64,
-    /// How often the limiter could not be paused, resumed or shrunk, because its store did not answer.
+    /// How often the limiter could not be paused or resumed, because its store did not answer.
     pub failed: u64,
 }
 
@@ -53,7 +51,6 @@ pub struct FeedbackStats {
 pub(super) struct Lesson {
     pub(super) pause: Option<Duration>,
     pub(super) resume: bool,
-    pub(super) shrinks: bool,
 }
 
 /// A refusal for which nothing remained and no time is known, the first of several.
@@ -71,17 +68,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// that is the server's own is refused at most a call in twenty.
 const CHANCE: u32 = 10;
 
-/// The most grants that are kept to be given back at a reset.
-const TAKEN: usize = 16;
-
-/// What was taken from the limiter until a reset.
-pub(super) struct Taken<G> {
-    pub(super) until: Nanos,
-    pub(super) permits: u64,
-    pub(super) grant: G,
-}
-
-pub(super) struct State<G> {
+pub(super) struct State {
     windows: [Window; 4],
     pub(super) calendar: Calendar,
     search: Option<Box<Search>>,
@@ -104,14 +91,10 @@ pub(super) struct State<G> {
     pub(super) closed: u64,
     /// What was sent and not answered.
     pub(super) flying: [u64; 4],
-    /// The limiter's first number was seen to count something else than requests.
-    pub(super) counts_else: bool,
-    shrunk_at: Nanos,
-    pub(super) taken: Vec<Taken<G>>,
     pub(super) stats: FeedbackStats,
 }
 
-impl<G> State<G> {
+impl State {
     pub(super) fn new(search: Option<Box<Search>>, now: Nanos) -> Self {
         let recent = Recent::new(now);
         Self {
@@ -128,9 +111,6 @@ impl<G> State<G> {
             exhausted_until: Nanos::ZERO,
             closed: 0,
             flying: [0; 4],
-            counts_else: false,
-            shrunk_at: Nanos::ZERO,
-            taken: Vec::new(),
             stats: FeedbackStats::default(),
         }
     }
@@ -189,25 +169,11 @@ impl<G> State<G> {
         window.remaining(now).filter(|_| !window.has_ended(now))
     }
 
-    /// What the limiter is shrunk to. What comes back steadily does not shrink it: a log would hold that until the
-    /// reset.
-    pub(super) fn shrunk(&self, unit: Unit, now: Nanos) -> Option<u64> {
-        let is_other = unit == Unit::Requests && self.counts_else;
-        let rises = self.windows[unit.index()].rises();
-        self.remaining(unit, now).filter(|_| !rises && !is_other)
-    }
-
-    /// When all windows end that are known.
-    pub(super) fn reset(&self) -> Option<Nanos> {
-        self.windows.iter().filter_map(Window::reset).max()
-    }
-
     /// Whether nothing holds calls back now or, without further answers, later.
     pub(super) fn is_idle(&self, now: Nanos) -> bool {
         let is_learned = self.learner.as_ref().and_then(|learner| learner.lowered());
         is_learned.is_none_or(|at| at.saturating_add(LONGEST) <= now)
             && self.paused_until <= now
-            && self.taken.is_empty()
             && self.flying.iter().all(|&flying| flying == 0)
             && self.windows.iter().all(|window| window.reset().is_none_or(|reset| reset <= now))
     }
@@ -243,14 +209,6 @@ impl<G> State<G> {
         }
     }
 
-    /// Keeps what was taken. Returns what there is no room for: the least.
-    pub(super) fn keep(&mut self, taken: Taken<G>) -> Option<Taken<G>> {
-        self.stats.shrunk += 1;
-        self.taken.push(taken);
-        let least = (0..self.taken.len()).min_by_key(|&at| self.taken[at].permits);
-        least.filter(|_| self.taken.len() > TAKEN).map(|at| self.taken.swap_remove(at))
-    }
-
     /// Forgets all that would hold calls back.
     pub(super) fn resume(&mut self, now: Nanos) {
         self.windows.iter_mut().for_each(Window::open);
@@ -260,14 +218,12 @@ impl<G> State<G> {
         (self.paused_until, self.exhausted_until) = (Nanos::ZERO, Nanos::ZERO);
     }
 
-    /// Learns from the answer to a call, which is no longer counted as sent. `is_remote`: to shrink the limiter
-    /// takes a request.
+    /// Learns from the answer to a call, which is no longer counted as sent.
     pub(super) fn learn(
         &mut self,
         heard: &Heard,
         units: [u32; 4],
         answer: &Answer,
-        is_remote: bool,
         (waited, waiting): (bool, usize),
     ) -> Lesson {
         self.stats.answers += 1;
@@ -293,14 +249,6 @@ impl<G> State<G> {
             let order = self.windows[index].hear(heard, meter, cost, flying);
             self.stats.stale += u64::from(order == Order::Stale);
             any |= order != Order::Stale;
-            let is_low = meter.remaining <= meter.limit.map(|limit| limit / 10);
-            let is_time = now >= self.shrunk_at.saturating_add(Duration::from_secs(1));
-            lesson.shrinks |= match order {
-                _ if self.windows[index].rises() => false,
-                Order::Stale => false,
-                Order::First => true,
-                Order::Newer => !is_remote || is_low || is_time,
-            };
         }
         if answer.verdict == Verdict::Accepted {
             self.good = (self.good + 1).min(5 * CHANCE);
@@ -337,9 +285,6 @@ impl<G> State<G> {
             // Not a pause of another's, if that of this one is over.
             lesson.resume = until.is_none() && now < self.exhausted_until;
             self.exhausted_until = until.unwrap_or(Nanos::ZERO);
-        }
-        if lesson.shrinks {
-            self.shrunk_at = now;
         }
         lesson
     }

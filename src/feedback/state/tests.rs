@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Lesson, State, TAKEN, Taken};
+use super::{Lesson, State};
 use crate::feedback::answer::{Answer, Unit};
 use crate::feedback::dialect::Dialects;
 use crate::feedback::learner::Search;
 use crate::feedback::learner::tests::at;
 use crate::feedback::window::tests::heard;
 
-fn fresh() -> State<()> {
+fn fresh() -> State {
     State::new(None, at(0))
 }
 
@@ -33,24 +33,24 @@ fn left(remaining: u32) -> Answer {
 }
 
 /// The answer to a call for one request that was sent at one time and answered at another.
-fn hear(state: &mut State<()>, times: (u64, u64), answer: &Answer, remote: bool) -> Lesson {
-    state.learn(&heard(times, None), [1, 0, 0, 0], answer, remote, (false, 0))
+fn hear(state: &mut State, times: (u64, u64), answer: &Answer) -> Lesson {
+    state.learn(&heard(times, None), [1, 0, 0, 0], answer, (false, 0))
 }
 
 #[test]
 fn while_calls_are_paused_an_answer_to_a_call_sent_before_the_refusal_is_stale() {
     let mut state = fresh();
     let refused = read(429, &[("retry-after", "30")]);
-    assert_eq!(hear(&mut state, (10, 20), &refused, false).pause, Some(Duration::from_secs(30)));
-    let told = |state: &State<()>| state.remaining(Unit::Requests, at(20)).is_some();
-    hear(&mut state, (19, 30), &left(50), false);
+    assert_eq!(hear(&mut state, (10, 20), &refused).pause, Some(Duration::from_secs(30)));
+    let told = |state: &State| state.remaining(Unit::Requests, at(20)).is_some();
+    hear(&mut state, (19, 30), &left(50));
     assert_eq!((state.stats.stale, told(&state)), (1, false));
-    hear(&mut state, (20, 30), &left(50), false);
+    hear(&mut state, (20, 30), &left(50));
     assert_eq!((state.stats.stale, told(&state)), (1, true));
 
     let mut state = fresh();
-    hear(&mut state, (10, 20), &refused, false);
-    hear(&mut state, (19, 320), &left(50), false);
+    hear(&mut state, (10, 20), &refused);
+    hear(&mut state, (19, 320), &left(50));
     assert_eq!((state.stats.stale, told(&state)), (0, true), "the pause is over");
 }
 
@@ -59,7 +59,7 @@ fn a_failure_that_names_a_time_is_a_pause_and_no_outage() {
     let is_down = |fields: &[_]| {
         let mut state = fresh();
         for sent in 0..20 {
-            hear(&mut state, (sent, 20), &read(503, fields), false);
+            hear(&mut state, (sent, 20), &read(503, fields));
         }
         state.server_state(at(20)).is_down
     };
@@ -68,45 +68,20 @@ fn a_failure_that_names_a_time_is_a_pause_and_no_outage() {
 }
 
 #[test]
-fn a_limiter_over_redis_is_shrunk_at_first_then_once_a_second_and_when_little_remains() {
-    let mut state = fresh();
-    let cases = [
-        (10, 50, true),
-        (15, 49, false),
-        (19, 48, false),
-        (20, 47, true),
-        (21, 11, false),
-        (22, 10, true),
-    ];
-    for (now, remaining, shrinks) in cases {
-        // Each is sent when the last one was known.
-        let lesson = hear(&mut state, (now, now), &left(remaining), true);
-        assert_eq!(lesson.shrinks, shrinks, "{remaining} at {now}");
-    }
-    let mut state = fresh();
-    for now in 10..15 {
-        assert!(hear(&mut state, (now, now), &left(60), false).shrinks, "in process");
-    }
-    let mut steady = left(50);
-    steady.meters.get_mut(Unit::Requests).is_continuous = true;
-    assert!(!hear(&mut fresh(), (10, 10), &steady, false).shrinks, "it comes back by itself");
-}
-
-#[test]
 fn nothing_left_pauses_the_limiter_until_the_reset_or_until_more_is_there() {
     let mut state = fresh();
     assert!(state.gate().is_none() && !state.is_learning());
-    assert_eq!(hear(&mut state, (10, 10), &left(0), false).pause, Some(Duration::from_secs(60)));
+    assert_eq!(hear(&mut state, (10, 10), &left(0)).pause, Some(Duration::from_secs(60)));
     assert!(state.pauses_limiter(at(609)) && !state.pauses_limiter(at(610)));
     // An answer that says nothing of it changes nothing.
-    let lesson = hear(&mut state, (100, 100), &read(200, &[]), false);
+    let lesson = hear(&mut state, (100, 100), &read(200, &[]));
     assert_eq!((lesson.pause, lesson.resume), (None, false));
     assert_eq!(state.remaining(Unit::Requests, at(100)), Some(0));
-    let resumes = |state: &mut State<()>, now| hear(state, (now, now), &left(5), false).resume;
+    let resumes = |state: &mut State, now| hear(state, (now, now), &left(5)).resume;
     assert!(resumes(&mut state, 200) && !resumes(&mut state, 201));
     // At the reset the pause is over by itself. What pauses the limiter then is another's.
     let mut state = fresh();
-    hear(&mut state, (10, 10), &left(0), false);
+    hear(&mut state, (10, 10), &left(0));
     assert!(!resumes(&mut state, 610));
 }
 
@@ -116,8 +91,8 @@ fn a_server_that_refuses_again_soon_after_its_time_gets_calls_more_slowly() {
         let search = Search { start: 100.0, ..Search::default() };
         let mut state = State::new(Some(Box::new(search)), at(0));
         let refused = read(429, &[("retry-after", "10")]);
-        hear(&mut state, (10, 10), &refused, false);
-        hear(&mut state, (again - 1, again), &refused, false);
+        hear(&mut state, (10, 10), &refused);
+        hear(&mut state, (again - 1, again), &refused);
         assert_eq!((state.stats.refused, state.stats.pauses), (2, 2));
         assert!(state.is_learning());
         state.rate().expect("it is learned").as_per_second()
@@ -131,32 +106,21 @@ fn answers_and_fields_that_cannot_be_read_are_counted() {
     let mut state = fresh();
     for now in 10..13 {
         let fields = [("x-ratelimit-remaining", "many"), ("retry-after", "soon")];
-        hear(&mut state, (now, now), &read(200, &fields), false);
+        hear(&mut state, (now, now), &read(200, &fields));
     }
     assert_eq!((state.stats.answers, state.stats.malformed), (3, 6));
 }
 
-#[test]
-fn of_what_was_taken_from_the_limiter_the_least_goes_back_if_there_is_no_room() {
-    let mut state = fresh();
-    let taken = |permits| Taken { until: at(600), permits, grant: () };
-    for permits in (1..).take(TAKEN) {
-        assert!(state.keep(taken(permits)).is_none());
-    }
-    assert_eq!(state.keep(taken(99)).expect("no room").permits, 1);
-    assert_eq!((state.taken.len(), state.stats.shrunk), (TAKEN, TAKEN as u64 + 1));
-}
-
 /// A window that slides: more remained before its reset.
-fn sliding() -> State<()> {
+fn sliding() -> State {
     let mut state = fresh();
-    hear(&mut state, (10, 10), &left(50), false);
-    hear(&mut state, (100, 100), &left(60), false);
+    hear(&mut state, (10, 10), &left(50));
+    hear(&mut state, (100, 100), &left(60));
     assert!(slides(&state));
     state
 }
 
-fn slides(state: &State<()>) -> bool {
+fn slides(state: &State) -> bool {
     state.windows[Unit::Requests.index()].slides()
 }
 
@@ -168,24 +132,24 @@ fn used_up() -> Answer {
 #[test]
 fn a_refusal_among_many_good_calls_may_be_chance_and_so_may_one_of_a_call_sent_before_it() {
     let mut state = sliding();
-    hear(&mut state, (200, 201), &used_up(), false);
+    hear(&mut state, (200, 201), &used_up());
     assert!(!slides(&state), "after two good calls");
 
     let mut state = sliding();
-    (0..8).for_each(|_| _ = hear(&mut state, (110, 110), &read(200, &[]), false));
-    hear(&mut state, (200, 201), &used_up(), false);
+    (0..8).for_each(|_| _ = hear(&mut state, (110, 110), &read(200, &[])));
+    hear(&mut state, (200, 201), &used_up());
     assert!(slides(&state), "after ten");
-    hear(&mut state, (200, 202), &used_up(), false);
+    hear(&mut state, (200, 202), &used_up());
     assert!(slides(&state), "it was under way then");
-    hear(&mut state, (202, 203), &used_up(), false);
+    hear(&mut state, (202, 203), &used_up());
     assert!(!slides(&state), "by what was known");
 }
 
 #[test]
 fn of_a_quota_that_strangers_use_up_what_was_delivered_is_left() {
     let mut state = fresh();
-    (1..=50).for_each(|call| _ = hear(&mut state, (10 * call, 10 * call), &left(99), false));
-    hear(&mut state, (510, 510), &used_up(), false);
+    (1..=50).for_each(|call| _ = hear(&mut state, (10 * call, 10 * call), &left(99)));
+    hear(&mut state, (510, 510), &used_up());
     let rate = state.rate().expect("it is learned").as_per_second();
     assert!((rate - 50.0 / 51.0).abs() < 1e-6, "{rate}");
 }
@@ -198,10 +162,8 @@ fn it_is_idle_if_nothing_holds_calls_back_and_nothing_is_under_way() {
     assert!(!state.is_idle(at(0)));
     state.land([1, 0, 0, 0]);
     assert!(state.is_idle(at(0)));
-    state.keep(Taken { until: at(600), permits: 1, grant: () });
-    assert!(!state.is_idle(at(0)));
     let mut state = fresh();
-    hear(&mut state, (10, 10), &read(429, &[("retry-after", "30")]), false);
+    hear(&mut state, (10, 10), &read(429, &[("retry-after", "30")]));
     assert!(!state.is_idle(at(309)) && !state.is_idle(at(36_009)) && state.is_idle(at(36_010)));
 }
 
@@ -209,9 +171,9 @@ fn it_is_idle_if_nothing_holds_calls_back_and_nothing_is_under_way() {
 fn a_window_is_doubted_only_by_the_refusal_of_a_call_that_was_sent_when_it_was_known() {
     let opening = |sent| {
         let mut state = fresh();
-        hear(&mut state, (10, 20), &left(50), false);
-        hear(&mut state, (sent, 30), &used_up(), false);
-        hear(&mut state, (2_000, 2_000), &left(99), false);
+        hear(&mut state, (10, 20), &left(50));
+        hear(&mut state, (sent, 30), &used_up());
+        hear(&mut state, (2_000, 2_000), &left(99));
         state.windows[Unit::Requests.index()].cap().opening
     };
     assert_eq!([19, 20].map(opening), [100, 1]);

@@ -159,7 +159,7 @@ teaches! {
     discord_says_when_the_first_is_back: Discord, First;
 }
 
-/// Any limiter of the crate: a log of its own, which is shrunk and given back, a key, and one without a type.
+/// Any limiter of the crate: a log, a key, and one without a type.
 #[tokio::test(start_paused = true)]
 async fn a_log_at_a_key_and_a_limiter_without_a_type_learn_as_well() {
     let log = SlidingWindowLog::new(5000, Duration::from_secs(3600));
@@ -170,7 +170,6 @@ async fn a_log_at_a_key_and_a_limiter_without_a_type_learn_as_well() {
         start(&server(), &Feedback::builder(key).seed(1).build(), CLIENTS, (SPAN, LEARNED)).await,
         start(&server(), &Feedback::builder(any).seed(1).build(), CLIENTS, (SPAN, LEARNED)).await,
     ] {
-        // Although an hour's log was shrunk to less than 50 in each window.
         println!("{taken} {refused} {late}");
         // Permits are seen to come back steadily, and an answer takes 20 to 100 ms: one call may come too early.
         assert!(taken >= 300 && refused <= 15 && late <= 1, "{taken} {refused} {late}");
