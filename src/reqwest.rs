@@ -37,11 +37,8 @@
 //!   the host may be left out. A route has one limit for all its hosts and ids. The requests of no listed route
 //!   share one limit of their host, as paths may contain any number of ids.
 //! - **An API key**: what follows the scheme in `Authorization`, or `X-Api-Key`, `Api-Key`, `X-Goog-Api-Key`,
-//!   `Private-Token`. Where a scheme signs each request, the key is the part that says who calls: the access key
-//!   id of AWS' signatures (`Credential=AKID/..`, `AWS AKID:..`) and of similar ones, OAuth 1's `oauth_token`
-//!   (else `oauth_consumer_key`), `keyId` of HTTP signatures, `username` of Digest, `id` of Hawk. A value with
-//!   other parameters, or of `Negotiate` or `NTLM`, is no key: these requests share the limit of their host. For a
-//!   scheme of your own that puts something new into each value, use [`RateLimit::by`]. The middleware does not
+//!   `Private-Token`. A value of several parts, as of schemes that sign each request (AWS, OAuth 1, Digest), is no
+//!   key: these requests share the limit of their host, unless [`RateLimit::by`] says who calls. The middleware does not
 //!   see the default headers of a [`Client`](::reqwest::Client), and a key in the query of the URL is not read:
 //!   use [`LimitName`] or [`RateLimit::by`] for these. Keys are hashed: they stand in no `Debug` output and no
 //!   log.
