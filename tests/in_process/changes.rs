@@ -27,19 +27,6 @@ fn leaky(per_second: f64, capacity: u32) -> LeakyBucket {
 }
 
 #[test]
-fn waiters_for_more_than_a_lowered_capacity_fail_at_once_and_delay_no_other_caller() {
-    let (_, limiter) = limiter(leaky(1000.0, 100));
-    let granted = limiter.reserve(1).expect("a place");
-    let waits = limiter.reserve(1).expect("a place");
-    let too_large = limiter.reserve(50).expect("a place");
-    limiter.set_policy(leaky(1000.0, 10));
-    assert_eq!(limiter.queue_len(), 1);
-    assert_eq!(limiter.try_acquire(1).expect_err("a line").retry_after(), Some(ms(2)));
-    assert!(matches!(too_large.blocking_wait(), Err(Error::ExceedsCapacity(_))));
-    drop((granted, waits));
-}
-
-#[test]
 fn a_refund_at_a_faster_rate_gives_back_no_more_permits_than_were_taken() {
     let (_, limiter) = limiter(bucket(1.0, 100));
     limiter.try_acquire(90).expect("a full bucket");
@@ -164,13 +151,6 @@ fn a_delayed_queue_does_not_fill_the_bucket() {
     assert!(locked.try_acquire(1).is_err());
     let places: Vec<_> = (0..9).map(|_| locked.reserve(1)).collect();
     assert!(places.iter().all(Result::is_ok));
-}
-
-#[test]
-fn a_pause_of_no_time_does_nothing() {
-    let (_, limiter) = limiter(bucket(1.0, 10));
-    limiter.pause_for(Duration::ZERO);
-    assert_eq!(limiter.available(), 10);
 }
 
 #[test]
