@@ -14,6 +14,7 @@ mod faces_in_process;
 mod faces_over_redis;
 mod feedback;
 mod heard;
+mod keys;
 #[path = "../redis/manual.rs"]
 mod manual;
 mod measure;
