@@ -27,8 +27,9 @@ pub(crate) fn the_oracle_agrees<P: Conforms, S: Subject<P::Policy>>() {
 
 /// With pauses that end early: it is as if they had been made to end then.
 pub(crate) fn the_oracle_agrees_about_pauses_that_end_early<P: Conforms, S: Subject<P::Policy>>() {
-    let refunds = measure::EXACT_PAUSES;
-    let kinds = Kinds { resumes: true, changes: false, ahead: false, refunds, ..Kinds::FORWARD };
+    let exact = measure::EXACT_PAUSES;
+    let kinds =
+        Kinds { resumes: true, changes: exact, ahead: exact, refunds: exact, ..Kinds::FORWARD };
     agree::<P, S>(CASES, kinds, GiveBack::Fresh, P::EXACT_REFUSALS);
 }
 
