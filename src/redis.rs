@@ -45,7 +45,7 @@ mod script;
 mod sender;
 mod shared;
 #[cfg(test)]
-#[path = "../tests/redis_scripts/mod.rs"]
+#[path = "../tests/reconnecting/mod.rs"]
 mod traces;
 
 pub use crate::error::store::StoreError;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{
     Error, FixedWindow, Gcra, LeakyBucket, ManualClock, Policy, Rate, RateLimiter,
-    SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
+    SlidingWindowCounter, SlidingWindowLog, TokenBucket,
 };
 
 use crate::support::{ms, outcome, secs};
@@ -274,21 +274,4 @@ fn the_sliding_counter_of_ten_a_minute() {
         };
         assert_eq!(answer, expected, "{n} at {at} s");
     }
-}
-
-/// Guava's documentation, at five a second: a burst is paid by the next, idle time is stored up to a
-/// second, and one large request after the other waits for the one before it.
-#[test]
-fn guavas_smooth_bursty_at_five_a_second() {
-    let five = || SmoothBursty::new(Rate::per_second(5.0));
-    assert_eq!(waits(five(), &[1; 6]), [0, 200, 200, 200, 200, 200].map(ms));
-    assert_eq!(waits(five(), &[5, 1, 1, 1, 5, 1]), [0, 1000, 200, 200, 200, 1000].map(ms));
-    assert_eq!(waits(five(), &[100, 1, 1]), [0, 20_000, 200].map(ms));
-
-    let clock = ManualClock::auto_advance();
-    let limiter = RateLimiter::with_clock(five(), clock.clone());
-    clock.advance(secs(10));
-    let wait = |n| limiter.blocking_acquire(n).expect("a grant").waited();
-    // Five are stored, not fifty; a sixth goes on credit.
-    assert_eq!([1, 1, 1, 1, 1, 1, 1, 1].map(wait), [0, 0, 0, 0, 0, 0, 200, 200].map(ms));
 }

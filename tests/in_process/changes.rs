@@ -27,19 +27,6 @@ fn leaky(per_second: f64, capacity: u32) -> LeakyBucket {
 }
 
 #[test]
-fn waiters_for_more_than_a_lowered_capacity_fail_at_once_and_delay_no_other_caller() {
-    let (_, limiter) = limiter(leaky(1000.0, 100));
-    let granted = limiter.reserve(1).expect("a place");
-    let waits = limiter.reserve(1).expect("a place");
-    let too_large = limiter.reserve(50).expect("a place");
-    limiter.set_policy(leaky(1000.0, 10));
-    assert_eq!(limiter.queue_len(), 1);
-    assert_eq!(limiter.try_acquire(1).expect_err("a line").retry_after(), Some(ms(2)));
-    assert!(matches!(too_large.blocking_wait(), Err(Error::ExceedsCapacity(_))));
-    drop((granted, waits));
-}
-
-#[test]
 fn a_refund_at_a_faster_rate_gives_back_no_more_permits_than_were_taken() {
     let (_, limiter) = limiter(bucket(1.0, 100));
     limiter.try_acquire(90).expect("a full bucket");
@@ -126,24 +113,6 @@ fn buckets_of_a_window_that_are_changed_again_and_again_age() {
     assert_eq!(limiter.available(), 100);
 }
 
-/// The first call is refused. The wait computed for it must not be reused for the second.
-#[test]
-fn a_refused_call_does_not_change_later_decisions() {
-    let outcome = |ask: bool| {
-        let clock = ManualClock::new();
-        let limiter = RateLimiter::with_clock((bucket(1.0, 1), InFlight::new(1)), &clock);
-        let _held = limiter.try_acquire((1, 1)).expect("a new limiter");
-        let _first = limiter.reserve((1, 1)).expect("a place");
-        if ask {
-            assert!(limiter.try_acquire((1, 1)).is_err());
-        }
-        let _second = limiter.reserve((1, 1)).expect("a place");
-        let _third = limiter.reserve((1, 1)).expect("a place");
-        is_waiting(&mut limiter.try_acquire_timeout((1, 1), ms(2500)))
-    };
-    assert_eq!((outcome(true), outcome(false)), (true, true));
-}
-
 /// The water is the permits granted and not yet leaked, plus the permits queued. The time that the
 /// queue waits does not count.
 #[test]
@@ -167,26 +136,12 @@ fn a_delayed_queue_does_not_fill_the_bucket() {
 }
 
 #[test]
-fn a_pause_of_no_time_does_nothing() {
-    let (_, limiter) = limiter(bucket(1.0, 10));
-    limiter.pause_for(Duration::ZERO);
-    assert_eq!(limiter.available(), 10);
-}
-
-#[test]
 fn the_quota_has_the_reset_time_even_if_less_than_one_permit_is_stored() {
     let (_, limiter) = limiter(SmoothBursty::new(Rate::per_second(0.5)).max_burst(Duration::ZERO));
     limiter.try_acquire(10).expect("prepaid");
     let quota = limiter.quota();
     assert_eq!((quota.limit, quota.remaining), (0, 0));
     assert_eq!(quota.reset_after, Some(secs(20)));
-}
-
-#[test]
-fn a_window_that_was_refunded_is_available_again() {
-    let (_, limiter) = limiter(SlidingWindowLog::new(5, secs(60)));
-    limiter.try_acquire(3).expect("an empty window").refund();
-    assert_eq!((limiter.quota().remaining, limiter.quota().reset_after), (5, Some(secs(0))));
 }
 
 /// On the lock-free path and under the mutex alike, a request that exceeds the capacity gets no
@@ -198,18 +153,6 @@ fn requests_beyond_the_horizon_are_refused_with_and_without_waiters() {
     assert!(matches!(limiter.try_acquire(60_000), Err(Error::ExceedsCapacity(_))));
     let _waits = limiter.reserve(1).expect("a place");
     assert!(matches!(limiter.try_acquire(60_000), Err(Error::ExceedsCapacity(_))));
-}
-
-#[test]
-fn after_a_pause_a_bucket_begins_empty_and_a_log_as_it_was() {
-    let (_, tokens) = limiter(bucket(10.0, 10));
-    tokens.pause_for(secs(30));
-    let (first, many) = (tokens.reserve(1).expect("a place"), tokens.reserve(9).expect("a place"));
-    assert_eq!((first.delay(), many.delay()), (secs(30) + ms(100), secs(31)));
-
-    let (_, log) = limiter(SlidingWindowLog::new(10, secs(60)));
-    log.pause_for(secs(30));
-    assert_eq!(log.reserve(10).expect("a place").delay(), secs(30));
 }
 
 /// An estimate that was too high is corrected after later grants, when the time it covered has

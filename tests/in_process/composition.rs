@@ -1,6 +1,5 @@
 //! Several rules together: one decision, all or none.
 
-mod gone;
 mod parts;
 mod quota;
 

@@ -1,7 +1,6 @@
 //! Places in flight are given back exactly once, however a call ends, and go to the head of the
 //! queue.
 
-mod changes;
 mod given_back;
 mod waiting;
 

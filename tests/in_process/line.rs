@@ -4,7 +4,6 @@
 mod ahead;
 mod bounds;
 mod counts;
-mod load;
 mod order;
 mod overtaken;
 mod retiming;

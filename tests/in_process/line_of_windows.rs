@@ -1,14 +1,12 @@
 //! A queue before a policy without a steady rate. When a waiter is ready depends on the sizes of
 //! the requests ahead, so the queue is walked to find whether a timeout can be met.
 
-mod predictions;
-
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use tollgate::{
-    Error, FixedWindow, InFlight, LockOut, ManualClock, Policy, Rate, RateLimiter, Same,
-    SlidingWindowLog, TokenBucket,
+    Error, FixedWindow, InFlight, ManualClock, Policy, Rate, RateLimiter, Same, SlidingWindowLog,
+    TokenBucket,
 };
 
 use crate::support::wakers::Count;
@@ -26,170 +24,6 @@ fn denied<T>(result: Result<T, Error>) -> Duration {
     let error = result.err().expect("a refusal");
     assert!(matches!(error, Error::Denied { .. }), "{error:?}");
     error.retry_after().expect("a known wait")
-}
-
-/// All methods say that `n` takes `wait`: refused with a nanosecond less, and granted with just that, at
-/// that very time.
-#[track_caller]
-fn assert_wait<P: Policy<Cost = u32>>(
-    clock: &ManualClock,
-    limiter: &RateLimiter<P>,
-    n: u32,
-    wait: Duration,
-) {
-    let queued = limiter.queue_len();
-    assert_eq!(denied(limiter.try_acquire(n)), wait);
-    let too_short = wait - NANOSECOND;
-    assert_eq!(denied(outcome(&mut limiter.try_acquire_timeout(n, too_short))), wait);
-    assert_eq!(denied(limiter.blocking_try_acquire_timeout(n, too_short)), wait);
-    // The refused calls have left nothing behind.
-    assert_eq!(limiter.queue_len(), queued);
-    let mut timed = limiter.try_acquire_timeout(n, wait);
-    assert!(is_waiting(&mut timed));
-    clock.advance(too_short);
-    assert!(is_waiting(&mut timed));
-    clock.advance(NANOSECOND);
-    assert_eq!(outcome(&mut timed).expect("just enough").waited(), wait);
-}
-
-/// Ten each ten seconds. After ten at zero, the queue is 4, 7, 3, 6: the 4 at 10 s; the 7 do not
-/// fit with them, so at 20 s; the 3 with those; the 6 at 30 s.
-#[test]
-fn behind_a_queue_of_a_fixed_window() {
-    for (n, wait) in [(4, 29), (5, 39), (10, 39)] {
-        let (clock, limiter) = on_hold(FixedWindow::new(10, secs(10)));
-        limiter.try_acquire(10).expect("a window");
-        clock.advance(secs(1));
-        let line: Vec<_> = [4, 7, 3, 6].map(|n| limiter.reserve(n).expect("a place")).into();
-        assert_wait(&clock, &limiter, n, secs(wait));
-        assert_eq!(line.into_iter().map(waited).collect::<Vec<_>>(), [9, 19, 19, 29].map(secs));
-    }
-}
-
-/// Ten in any ten seconds, taken at 0 s, 1 s, 2 s, .. 9 s and, the first being gone, 10 s. The
-/// queue is 3, 7, 3: the 3 at 13 s; the 7 fit with those when all that is older has gone, at 20 s;
-/// the last 3 when the first 3 go, at 23 s. Then one more at 30 s, when the 7 go, or ten at 33 s,
-/// when all do.
-#[test]
-fn behind_a_queue_of_a_sliding_log() {
-    for (n, wait) in [(1, 20), (7, 20), (8, 23), (10, 23)] {
-        let (clock, limiter) = on_hold(SlidingWindowLog::new(10, secs(10)));
-        for _ in 0..10 {
-            limiter.try_acquire(1).expect("a free one");
-            clock.advance(secs(1));
-        }
-        limiter.try_acquire(1).expect("a free one");
-        let line: Vec<_> = [3, 7, 3].map(|n| limiter.reserve(n).expect("a place")).into();
-        assert_eq!((line[1].delay(), line[2].delay()), (secs(10), secs(13)));
-        assert_wait(&clock, &limiter, n, secs(wait));
-        assert_eq!(line.into_iter().map(waited).collect::<Vec<_>>(), [3, 10, 13].map(secs));
-    }
-}
-
-/// Two policies with one cost: each waiter waits for the policy that is ready last.
-#[test]
-fn behind_a_queue_of_several_policies() {
-    let tokens = TokenBucket::new(Rate::per_second(1.0), 10);
-    let (clock, limiter) = on_hold(Same((tokens, FixedWindow::new(12, secs(30)))));
-    limiter.try_acquire(10).expect("both are full");
-    // 2 by the bucket at 2 s; 5 by the window at 30 s, when the bucket is full again; 9 by the bucket.
-    let line: Vec<_> = [2, 5].map(|n| limiter.reserve(n).expect("a place")).into();
-    let error = limiter.try_acquire(7).expect_err("behind them");
-    assert_eq!(
-        (error.part().map(tollgate::Part::index), error.retry_after()),
-        (Some(0), Some(secs(32)))
-    );
-    // 5 + 8 are more than a window of 12.
-    let error = limiter.try_acquire(8).expect_err("behind them");
-    assert_eq!(
-        (error.part().map(tollgate::Part::index), error.retry_after()),
-        (Some(1), Some(secs(60)))
-    );
-    assert_wait(&clock, &limiter, 7, secs(32));
-    let limited_by = line.into_iter().map(|one| {
-        outcome(&mut one.wait()).expect("a grant").limited_by().map(tollgate::Part::index)
-    });
-    assert_eq!(limited_by.collect::<Vec<_>>(), [Some(0), Some(1)]);
-}
-
-#[test]
-fn behind_a_queue_of_a_tuple() {
-    let tokens = TokenBucket::new(Rate::per_second(100.0), 1000);
-    let (clock, limiter) = on_hold((SlidingWindowLog::new(2, secs(60)), tokens));
-    let cost = (1, 1000);
-    drop(limiter.try_acquire(cost).expect("free"));
-    let second = limiter.reserve(cost).expect("a place");
-    let third = limiter.reserve((1, 1)).expect("a place");
-    // The second at 10 s by its tokens, the third at 60 s by its request, the fourth at 70 s.
-    let fourth = limiter.try_acquire((1, 1)).expect_err("behind them");
-    assert_eq!(
-        (fourth.part().map(tollgate::Part::index), fourth.retry_after()),
-        (Some(0), Some(secs(70)))
-    );
-    // One that needs tokens only stands behind the third, too.
-    let mut timed = limiter.try_acquire_timeout((0, 1), secs(60) - NANOSECOND);
-    assert_eq!(denied(outcome(&mut timed)), secs(60));
-    let mut timed = limiter.try_acquire_timeout((0, 1), secs(60));
-    assert!(is_waiting(&mut timed));
-    clock.advance(secs(60));
-    assert_eq!(outcome(&mut timed).expect("just enough").waited(), secs(60));
-    assert_eq!([waited(second), waited(third)], [secs(10), secs(60)]);
-}
-
-#[test]
-fn after_a_waiter_ahead_has_timed_out() {
-    let (clock, limiter) = on_hold(SlidingWindowLog::new(10, secs(10)));
-    limiter.try_acquire(10).expect("free");
-    let first = limiter.reserve(1).expect("a place");
-    let mut hopeless = limiter.try_acquire_timeout(10, secs(20));
-    assert!(is_waiting(&mut hopeless));
-    assert_eq!(denied(limiter.try_acquire(1)), secs(30));
-    // Its turn would have come at 20 s; now it comes at 25 s.
-    clock.advance(secs(5));
-    limiter.pause_for(secs(10));
-    assert_eq!(denied(limiter.try_acquire(1)), secs(30));
-    clock.advance(secs(15));
-    assert!(outcome(&mut hopeless).is_err());
-    // At 20 s: only the one that was granted at 15 s counts.
-    assert_eq!(waited(first), secs(15));
-    assert_eq!(limiter.available(), 9);
-}
-
-#[test]
-fn after_a_pause() {
-    let (clock, limiter) = on_hold(FixedWindow::new(10, secs(10)));
-    limiter.try_acquire(10).expect("a window");
-    let line: Vec<_> = [4, 7].map(|n| limiter.reserve(n).expect("a place")).into();
-    assert_eq!(denied(limiter.try_acquire(5)), secs(30));
-    clock.advance(secs(1));
-    limiter.pause_for(secs(14));
-    // The 4 at 15 s, where their window begins; the 7 at 25 s; five more at 35 s.
-    assert_wait(&clock, &limiter, 5, secs(34));
-    assert_eq!(line.into_iter().map(waited).collect::<Vec<_>>(), [15, 25].map(secs));
-
-    let (clock, limiter) = on_hold(SlidingWindowLog::new(10, secs(10)));
-    limiter.try_acquire(10).expect("free");
-    let _line: Vec<_> = [4, 7].map(|n| limiter.reserve(n).expect("a place")).into();
-    assert_eq!(denied(limiter.try_acquire(5)), secs(30));
-    limiter.pause_for(secs(14));
-    assert_wait(&clock, &limiter, 5, secs(34));
-}
-
-#[test]
-fn after_another_policy() {
-    let (clock, limiter) = on_hold(FixedWindow::new(10, secs(10)));
-    limiter.try_acquire(10).expect("a window");
-    let mut line: Vec<_> = [4, 7, 3].map(|n| limiter.acquire(n)).into();
-    assert!(line.iter_mut().all(is_waiting));
-    assert_eq!(denied(limiter.try_acquire(8)), secs(30));
-    clock.advance(secs(1));
-    // The 4 and the 3 at 20 s, each in a window of its own length; the 7 get their error.
-    limiter.set_policy(FixedWindow::new(6, secs(20)));
-    assert!(matches!(limiter.try_acquire(8), Err(Error::ExceedsCapacity(_))));
-    assert_wait(&clock, &limiter, 3, secs(39));
-    assert_eq!(outcome(&mut line[0]).expect("a grant").waited(), secs(20));
-    assert!(matches!(outcome(&mut line[1]), Err(Error::ExceedsCapacity(_))));
-    assert_eq!(outcome(&mut line[2]).expect("a grant").waited(), secs(40));
 }
 
 /// Tokio's clock does not stop at due times when it is moved by hand, so alarms go off late.
@@ -230,20 +64,6 @@ fn after_a_late_alarm() {
 #[test]
 fn after_a_late_alarm_of_a_queue_that_was_walked_before() {
     late(async || predicts_after_a_late_alarm(true).await);
-}
-
-/// A lock holds the waiters, and the predicted wait includes it.
-#[test]
-fn behind_a_lock() {
-    let (clock, limiter) = on_hold(LockOut::new(FixedWindow::new(10, secs(10)), secs(25)));
-    limiter.try_acquire(10).expect("a window");
-    clock.advance(secs(1));
-    assert_eq!(denied(limiter.try_acquire(1)), secs(25));
-    let first = limiter.reserve(6).expect("a place");
-    // The six at 26 s, and no more than four with them.
-    assert_eq!(denied(limiter.try_acquire(4)), secs(25));
-    assert_wait(&clock, &limiter, 5, secs(35));
-    assert_eq!(waited(first), secs(25));
 }
 
 /// With a place in flight ahead the wait is unknown, and all callers wait until their deadlines.

@@ -4,54 +4,14 @@ use std::time::Duration;
 
 use tollgate::Limiter as _;
 use tollgate::{
-    AllOf, AnyRateLimiter, FixedWindow, InFlight, KeyedRateLimiter, LeakyBucket, LockOut,
-    ManualClock, Policy, Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty, SmoothWarmingUp,
-    TokenBucket,
+    AllOf, FixedWindow, InFlight, KeyedRateLimiter, LeakyBucket, LockOut, ManualClock, Policy,
+    Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
 use crate::support::{is_waiting, ms, outcome, secs, shrunk};
 
 fn bucket(per_second: f64, capacity: u32) -> TokenBucket {
     TokenBucket::new(Rate::per_second(per_second), capacity)
-}
-
-#[test]
-fn debt_from_before_a_pause_is_still_owed_after_an_early_end() {
-    let clock = ManualClock::auto_advance();
-    let policy = SmoothBursty::new(Rate::per_second(10.0));
-    let limiter = RateLimiter::with_clock(policy, &clock);
-    limiter.try_acquire(100).expect("prepaid");
-    limiter.pause_for(secs(3600));
-    clock.advance(secs(1));
-    limiter.resume();
-    assert_eq!(limiter.blocking_acquire(1).expect("granted").waited(), secs(9));
-    // A pause shorter than the debt changes nothing, with or without its end.
-    clock.advance(ms(100));
-    limiter.try_acquire(100).expect("the debt is paid");
-    limiter.pause_for(secs(1));
-    limiter.resume();
-    assert_eq!(limiter.blocking_acquire(1).expect("granted").waited(), secs(10));
-}
-
-#[test]
-fn a_shorter_pause_does_not_shorten_a_longer_one_and_resume_ends_both() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
-    limiter.pause_for(secs(60));
-    clock.advance(secs(1));
-    limiter.pause_for(secs(5));
-    let denied = limiter.try_acquire(1).expect_err("paused");
-    assert_eq!(denied.retry_after(), Some(secs(59) + ms(100)));
-    let mut waiter = limiter.acquire(1);
-    assert!(is_waiting(&mut waiter));
-    limiter.resume();
-    // Nothing is stored, and the waiter is due as if the pause had ended now.
-    assert!(is_waiting(&mut waiter));
-    clock.advance(ms(100));
-    assert_eq!(outcome(&mut waiter).expect("granted").waited(), ms(100));
-    limiter.resume();
-    clock.advance(secs(1));
-    assert_eq!(limiter.available(), 10);
 }
 
 #[test]
@@ -87,29 +47,6 @@ fn what_happens_in_a_pause_counts_after_its_early_end() {
     assert_eq!(limiter.available(), (5, 1, 1));
 }
 
-#[test]
-fn a_pause_that_has_ended_by_itself_is_not_ended_again() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
-    limiter.pause_for(secs(1));
-    clock.advance(secs(2));
-    assert_eq!(limiter.available(), 10);
-    limiter.try_acquire(10).expect("full");
-    limiter.resume();
-    assert_eq!(limiter.available(), 0);
-}
-
-#[test]
-fn a_new_policy_in_a_pause_is_in_force_after_its_early_end() {
-    let clock = ManualClock::auto_advance();
-    let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1.0)), &clock);
-    limiter.pause_for(secs(60));
-    limiter.set_rate(Rate::per_second(100.0));
-    limiter.resume();
-    limiter.blocking_acquire(1).expect("granted");
-    assert_eq!(limiter.blocking_acquire(1).expect("granted").waited(), ms(10));
-}
-
 /// The end of the pause was rounded twice, by the old rate and by the new one, and the difference was taken for water.
 #[test]
 fn a_new_rate_in_a_pause_does_not_fill_an_empty_bucket() {
@@ -124,36 +61,6 @@ fn a_new_rate_in_a_pause_does_not_fill_an_empty_bucket() {
         let place = limiter.reserve(1).expect("an empty bucket");
         assert_eq!(place.delay(), Duration::from_nanos(2_950));
     }
-}
-
-#[test]
-fn idle_time_of_a_pause_does_not_cool_a_warm_limiter() {
-    let clock = ManualClock::auto_advance();
-    let policy = SmoothWarmingUp::new(Rate::per_second(10.0), secs(2));
-    let limiter = RateLimiter::with_clock(policy, &clock);
-    for _ in 0..60 {
-        limiter.blocking_acquire(1).expect("granted");
-    }
-    limiter.pause_for(secs(60));
-    clock.advance(secs(30));
-    limiter.resume();
-    limiter.blocking_acquire(1).expect("granted");
-    assert_eq!(limiter.blocking_acquire(1).expect("granted").waited(), ms(100));
-}
-
-#[test]
-fn a_lock_that_began_in_a_pause_outlasts_it() {
-    let clock = ManualClock::new();
-    let policy = LockOut::new(bucket(1.0, 1), secs(30));
-    let limiter = RateLimiter::with_clock(policy, &clock);
-    limiter.try_acquire(1).expect("granted");
-    limiter.pause_for(secs(600));
-    limiter.try_acquire(1).expect_err("paused, and locked by that");
-    limiter.resume();
-    clock.advance(secs(29));
-    assert_eq!(limiter.available(), 0);
-    clock.advance(secs(1));
-    assert_eq!(limiter.available(), 1);
 }
 
 #[test]
@@ -243,24 +150,6 @@ fn a_key_is_paused_resumed_and_shrunk_alone() {
     assert_eq!(limiter.available("alice"), 10);
 }
 
-#[test]
-fn a_limiter_without_a_type_is_paused_resumed_and_shrunk() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
-    let any: AnyRateLimiter = AnyRateLimiter::new(limiter.clone());
-    let taken = shrunk(&any, 4);
-    assert_eq!((taken.cost(), limiter.available()), (6, 4));
-    taken.refund();
-    assert_eq!(limiter.available(), 10);
-    outcome(&mut Box::pin(any.pause_for(secs(9)))).expect("in process");
-    assert_eq!(limiter.available(), 0);
-    clock.advance(ms(1));
-    outcome(&mut Box::pin(any.resume())).expect("in process");
-    clock.advance(ms(100));
-    assert_eq!(limiter.available(), 1);
-    assert_eq!(any.clock().now().get(), 101_000_000);
-}
-
 /// As if it had never begun, whatever is charged and given back in that instant.
 #[test]
 fn a_pause_that_ends_in_its_first_instant_discards_nothing() {
@@ -278,28 +167,6 @@ fn a_pause_that_ends_in_its_first_instant_discards_nothing() {
     clock.advance(Duration::from_nanos(1));
     limiter.resume();
     assert_eq!(limiter.available(), 0);
-}
-
-/// What was granted before the pause counts only as far as it has not leaked at its end.
-#[test]
-fn in_a_pause_callers_queue_until_the_bucket_would_be_full_at_its_end() {
-    let clock = ManualClock::new();
-    let policy = LeakyBucket::new(Rate::per_second(1.0), 10);
-    let limiter = RateLimiter::with_clock(policy, &clock);
-    limiter.try_acquire(5).expect("an empty bucket");
-    let mut queue = vec![limiter.reserve(5).expect("room for five")];
-    let full = |n| limiter.reserve(n).expect_err("the bucket is full").retry_after();
-    assert_eq!(full(1), Some(secs(1)));
-    // After three of its seconds two of the five are left.
-    limiter.pause_for(secs(3));
-    assert_eq!((full(4), full(5)), (Some(secs(4)), Some(secs(5))));
-    queue.push(limiter.reserve(3).expect("room for three"));
-    assert_eq!(full(1), Some(secs(4)));
-    // A longer pause leaves none of them.
-    limiter.pause_for(secs(60));
-    queue.push(limiter.reserve(2).expect("room for two"));
-    assert_eq!(full(1), Some(secs(61)));
-    assert_eq!(queue[2].delay(), secs(60 + 5 + 3));
 }
 
 /// As without the pause.

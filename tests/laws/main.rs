@@ -14,7 +14,6 @@
 //! or lacks a feature, it needs a test program of its own with another [`measure`], as
 //! `tests/redis_laws/` has.
 
-mod corrections;
 mod exactness;
 mod forgetting;
 mod measure;
@@ -93,6 +92,13 @@ macro_rules! law_6 {
             splits::two_charges_are_one_charge_of_their_sum::<Policy>();
         }
     };
+}
+
+#[test]
+fn law_10_the_true_costs_keep_the_limit_and_little_is_lost() {
+    corrections::the_true_costs_keep_the_limit::<RateLimiter<_>, RateLimiter<_>, RateLimiter<_>>();
+    corrections::the_true_costs_keep_the_limit::<subject::Key<_>, subject::Key<_>, subject::Key<_>>(
+    );
 }
 
 conformance!(smooth_bursty: SmoothBursty, law_4, law_6);

@@ -47,3 +47,7 @@ pub(crate) const COUNTS_OVERTAKEN: bool = true;
 
 /// Whether a refund is exact behind that of the next charge, too, where the price depends on the state.
 pub(crate) const KNOWS_BEFORE_LAST: bool = true;
+
+/// Whether a pause that is ended in its first instant changes nothing, and what is given back in a pause counts if it
+/// ends early.
+pub(crate) const EXACT_PAUSES: bool = true;

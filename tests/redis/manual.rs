@@ -73,10 +73,22 @@ impl Manual {
         self.behind.store(u64::try_from(behind.as_micros()).expect("a time"), Ordering::Relaxed);
     }
 
-    /// As if it belonged to another program.
-    pub(crate) fn overwrite(&self, key: &str) {
-        let set = with_link(|link| Cmd::set(key, "foreign").exec(&mut link.connection));
-        set.expect("the server is well");
+    /// What is at a key.
+    pub(crate) fn bytes(&self, key: &str) -> Option<Vec<u8>> {
+        with_link(|link| Cmd::get(key).query(&mut link.connection)).expect("the server is well")
+    }
+
+    /// As if another program had written it, for good.
+    pub(crate) fn set_bytes(&self, key: &str, bytes: &[u8]) {
+        self.lose(&format!("{key}:dies"));
+        with_link(|link| Cmd::set(key, bytes).exec(&mut link.connection))
+            .expect("the server is well");
+    }
+
+    /// When a key expires, by the clock of the server.
+    pub(crate) fn dies(&self, key: &str) -> Option<Duration> {
+        let dies = with_link(|link| Cmd::get(format!("{key}:dies")).query(&mut link.connection));
+        dies.map(|dies: Option<u64>| dies.map(Duration::from_micros)).expect("the server is well")
     }
 
     /// As if it had been evicted.

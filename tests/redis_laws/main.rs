@@ -4,7 +4,6 @@
 
 mod ahead;
 mod closing;
-mod corrections;
 mod crowd;
 mod deploys;
 #[path = "../faces/mod.rs"]
@@ -15,12 +14,14 @@ mod faces_in_process;
 mod faces_over_redis;
 mod feedback;
 mod heard;
+mod keys;
 #[path = "../redis/manual.rs"]
 mod manual;
 mod measure;
 mod metered;
 mod priorities;
 mod reports;
+mod settled;
 mod shares;
 mod simulation;
 // One key of many is not tested here.
@@ -73,6 +74,12 @@ macro_rules! law_8 {
             trace::agree::<Policy, Subject>(oracle::CASES, kinds, script::GiveBack::Any, false);
         }
     };
+}
+
+#[test]
+fn law_10_the_true_costs_keep_the_limit_and_little_is_lost() {
+    use ahead::Ahead;
+    corrections::the_true_costs_keep_the_limit::<Ahead<_, 0>, Ahead<_, 0>, Ahead<_, 0>>();
 }
 
 conformance!(smooth_bursty: SmoothBursty, law_4, law_8, law_7_back);

@@ -53,3 +53,7 @@ pub(crate) const COUNTS_OVERTAKEN: bool = false;
 /// Whether a refund is exact behind that of the next charge, too, where the price depends on the state: a key knows
 /// only what the last charge took.
 pub(crate) const KNOWS_BEFORE_LAST: bool = false;
+
+/// Whether a pause that is ended in its first instant changes nothing, and what is given back in a pause counts if it
+/// ends early: a key has one number for what was owed before the pause, and the store is empty at once.
+pub(crate) const EXACT_PAUSES: bool = false;

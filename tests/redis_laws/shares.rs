@@ -348,7 +348,7 @@ fn a_flush_is_for_all_keys_even_if_one_fails() {
         let processes = [(); 2].map(process);
         let at = |key: &String| processes.each_ref().map(|process| process.at(&**key));
         leave_bookings(&keys.each_ref().map(at), &clock);
-        connection.overwrite(&keys[failing]);
+        connection.set_bytes(&keys[failing], b"foreign");
         let [one, _] = &processes;
         let requests = one.counters().requests;
         let flushed = one.flush().now_or_never().expect("at once");

@@ -6,10 +6,10 @@
 //! `STEPS` choose other runs.
 
 mod chance;
-// The scripts' traces use more of it.
+// Others use more of it.
 #[allow(dead_code)]
-#[path = "../redis_scripts/random.rs"]
-mod random;
+#[path = "../random.rs"]
+pub(crate) mod random;
 #[allow(dead_code)]
 mod requests;
 mod run;

@@ -25,9 +25,9 @@ mod heap;
 mod law;
 mod op;
 mod quiet;
-// The scripts' traces use more of it.
+// Others use more of it.
 #[allow(dead_code)]
-#[path = "../redis_scripts/random.rs"]
+#[path = "../random.rs"]
 mod random;
 mod run;
 mod stage;

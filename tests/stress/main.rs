@@ -18,9 +18,9 @@ mod heap;
 mod law;
 mod mix;
 mod places;
-// The scripts' traces use more of it.
+// Others use more of it.
 #[allow(dead_code)]
-#[path = "../redis_scripts/random.rs"]
+#[path = "../random.rs"]
 mod random;
 mod scenario;
 #[path = "../in_process/support/mod.rs"]

@@ -10,34 +10,6 @@ use crate::support::bucket::Bucket;
 use crate::support::{bursty, busy, finishes, is_waiting, ms, outcome, secs, waited};
 
 #[test]
-fn a_clock_set_back_mints_nothing() {
-    fn check<P: Rated<Cost = u32>>(policy: P) {
-        let clock = ManualClock::new();
-        let limiter = RateLimiter::with_clock(policy, clock.clone());
-        clock.set(secs(10));
-        let mut granted = 0;
-        // The permits available at ten seconds are granted once, however often that time comes
-        // again.
-        for back in [9, 0, 5, 1, 9, 0] {
-            while limiter.try_acquire(1).is_ok() {
-                granted += 1;
-            }
-            assert_eq!(limiter.available(), 0);
-            clock.set(secs(back));
-            assert!(limiter.try_acquire(1).is_err());
-            assert_eq!(limiter.available(), 0);
-            clock.set(secs(10));
-        }
-        assert!(granted <= 6, "{granted}");
-        // Once time goes on, so does the limiter.
-        clock.set(secs(11));
-        assert!(limiter.try_acquire(1).is_ok());
-    }
-    check(SmoothBursty::new(Rate::per_second(5.0)));
-    check(SmoothWarmingUp::new(Rate::per_second(5.0), secs(1)));
-}
-
-#[test]
 fn a_clock_that_was_set_back_goes_on_from_there() {
     let clock = ManualClock::new();
     clock.set(secs(10));
@@ -45,21 +17,6 @@ fn a_clock_that_was_set_back_goes_on_from_there() {
     assert_eq!((clock.elapsed(), Clock::from(&clock).now()), (secs(4), Nanos::new(10_000_000_000)));
     clock.advance(secs(3));
     assert_eq!(clock.elapsed(), secs(7));
-}
-
-#[test]
-fn a_clock_that_jumps_to_and_fro_grants_no_more_than_one_that_does_not() {
-    let (clock, limiter) = bursty(5.0);
-    let mut granted = 0_u64;
-    for step in 0..2000 {
-        let there = ms(1000 + 10 * step);
-        clock.set(there);
-        granted += u64::from(limiter.try_acquire(1).is_ok());
-        clock.set(there / 2);
-        granted += u64::from(limiter.try_acquire(1).is_ok());
-    }
-    // 21 s at 5 per second, and the first.
-    assert!((95..=106).contains(&granted), "{granted}");
 }
 
 #[test]

@@ -4,12 +4,11 @@ use std::panic::{UnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use tollgate::{
-    Error, FixedWindow, Gcra, Grant, InFlight, KeyedRateLimiter, LeakyBucket, LockOut, ManualClock,
-    Nanos, Policy, Rate, RateLimiter, Ready, Same, SlidingWindowCounter, SlidingWindowLog,
-    TokenBucket,
+    Error, FixedWindow, Gcra, InFlight, KeyedRateLimiter, LeakyBucket, LockOut, ManualClock, Nanos,
+    Policy, Rate, RateLimiter, Ready, Same, SlidingWindowCounter, SlidingWindowLog, TokenBucket,
 };
 
-use crate::support::{finishes, is_waiting, ms, outcome, poll, secs};
+use crate::support::{finishes, is_waiting, ms, outcome, secs};
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -393,22 +392,6 @@ fn a_lock_of_no_time_is_none() {
     assert!(limiter.try_acquire(1).is_ok());
 }
 
-/// Though the rule itself would refuse, too.
-#[test]
-fn a_refusal_during_a_lock_does_not_extend_it() {
-    let (clock, limiter) = on_hold(LockOut::new(FixedWindow::new(1, secs(10)), secs(30)));
-    limiter.try_acquire(1).expect("the first");
-    for second in 0..30 {
-        clock.set(secs(second));
-        let wait = limiter.try_acquire(1).expect_err("locked").retry_after();
-        assert_eq!(wait, Some(secs(30 - second)));
-        let timed = outcome(&mut limiter.try_acquire_timeout(1, secs(29 - second)));
-        assert_eq!(timed.expect_err("locked").retry_after(), Some(secs(30 - second)));
-    }
-    clock.set(secs(30));
-    assert!(limiter.try_acquire(1).is_ok());
-}
-
 #[test]
 fn a_lock_of_all_time_ends_in_146_years() {
     for duration in [Duration::MAX, Nanos::HORIZON] {
@@ -547,40 +530,6 @@ fn a_rule_that_is_charged_at_an_earlier_time_forgets_nothing() {
         }
     }
     each(10, &Direct);
-}
-
-/// While some wait and some give theirs back.
-#[test]
-fn a_clock_that_jumps_to_and_fro_grants_no_more_than_the_rule_says() {
-    struct Jump;
-    impl Check for Jump {
-        fn check<P: Policy<Cost = u32> + UnwindSafe>(&self, policy: P, name: &str) {
-            let (clock, limiter) = on_hold(policy);
-            let mut granted = 0;
-            let mut line = Vec::new();
-            for step in 0..600_u64 {
-                clock.set(ms(100 * step));
-                match step % 5 {
-                    0 => granted += u32::from(limiter.try_acquire(1).is_ok()),
-                    1 => drop(limiter.try_acquire(1).map(Grant::refund)),
-                    _ => line.push(limiter.try_acquire_timeout(1, secs(2))),
-                }
-                line.retain_mut(|waiting| match poll(waiting) {
-                    std::task::Poll::Ready(result) => {
-                        granted += u32::from(result.is_ok());
-                        false
-                    }
-                    std::task::Poll::Pending => true,
-                });
-                clock.set(ms(100 * step / 3));
-                granted += u32::from(limiter.try_acquire(1).is_ok());
-            }
-            // A minute of one a second, what there was at first, and one window more for those whose
-            // windows begin when the first is granted.
-            assert!(name == "InFlight" || granted <= 10 + 60 + 10, "{granted} by {name}");
-        }
-    }
-    each(10, &Jump);
 }
 
 /// Found by a test of several parts: the store of a bucket that is full at first comes from before

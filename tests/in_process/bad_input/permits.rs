@@ -7,7 +7,6 @@ use tollgate::{
     SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
-use crate::support::bucket::Bucket;
 use crate::support::{Limiter, bounded, bursty, finishes, ms, outcome, secs};
 
 /// Every method with a cost of nothing.
@@ -145,16 +144,6 @@ fn what_is_owed_for_longer_than_the_horizon_cannot_grow() {
     check(SmoothWarmingUp::new(rate, secs(1)).cold_factor(1.0));
     check(TokenBucket::new(rate, 5).initial(0));
     check(LeakyBucket::new(rate, 5));
-}
-
-#[test]
-fn more_than_a_bucket_holds_is_refused_in_a_queue_too() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(Bucket { interval: ms(100), capacity: 5 }, clock);
-    let _waiting = limiter.reserve(5).expect("a place");
-    assert_eq!(exceeds(limiter.reserve(6)), 5);
-    assert_eq!(exceeds(outcome(&mut limiter.acquire(u32::MAX))), 5);
-    assert_eq!(limiter.queue_len(), 1);
 }
 
 /// No more, by a word or under a lock, though there the unit of time is a permit.

@@ -40,21 +40,6 @@ fn a_timeout_of_all_time_does_not_make_the_impossible_possible() {
     assert!(matches!(outcome(&mut future), Err(Error::ExceedsCapacity(_))));
 }
 
-#[test]
-fn a_pause_of_no_time_changes_nothing_that_is_waited_for() {
-    let (clock, limiter) = busy(5.0);
-    let reservation = limiter.reserve(1).expect("a place");
-    for _ in 0..100 {
-        limiter.pause_for(Duration::ZERO);
-        clock.advance(ms(1));
-    }
-    assert_eq!(reservation.delay(), ms(100));
-    clock.advance(ms(100));
-    assert_eq!(waited(reservation), ms(200));
-    limiter.pause_for(Duration::ZERO);
-    assert_eq!(limiter.try_acquire(1).expect_err("taken").retry_after(), Some(ms(200)));
-}
-
 /// Documented: it counts as the horizon of 146 years.
 #[test]
 fn a_pause_of_all_time_is_one_of_146_years() {

@@ -49,19 +49,6 @@ fn a_leaked_waiter_does_not_block_the_queue() {
 }
 
 #[test]
-fn a_waiter_whose_waker_does_nothing_does_not_block_the_queue() {
-    let (clock, limiter) = busy(5.0);
-    let (_, waker) = Count::new();
-    let mut dead_end = limiter.acquire(1);
-    assert!(poll_with(&mut dead_end, &waker).is_pending());
-    drop(waker);
-    let mut next = limiter.acquire(1);
-    assert!(is_waiting(&mut next));
-    clock.advance(ms(400));
-    assert_eq!(outcome(&mut next).expect("a grant").waited(), ms(400));
-}
-
-#[test]
 fn leaked_waiters_leave_when_they_are_granted_and_do_not_fill_a_bounded_queue() {
     let (clock, limiter) = busy_bounded(5.0, 1, u64::MAX);
     for _ in 0..100 {

@@ -21,41 +21,6 @@ fn seen<P: Rated<Cost = u32>>(limiter: &RateLimiter<P>) -> (u32, [Duration; 3]) 
 }
 
 #[test]
-fn a_granted_future_that_is_dropped_unpolled_was_never_there() {
-    let (clock, limiter) = busy(5.0);
-    let mut future = limiter.acquire(10);
-    assert!(is_waiting(&mut future));
-    clock.advance(ms(300));
-    assert_eq!(limiter.queue_len(), 0);
-    drop(future);
-    // One interval is paid for until 200 ms; half of the next has come.
-    assert_eq!(seen(&limiter), (0, [ms(0), ms(1300), ms(2300)]));
-    clock.advance(ms(100));
-    assert_eq!(limiter.available(), 1);
-}
-
-#[test]
-fn a_refund_grants_the_waiters_behind_it_at_once() {
-    let (clock, limiter) = busy(5.0);
-    let big = limiter.reserve(50).expect("a place");
-    let mut next = limiter.acquire(1);
-    assert!(is_waiting(&mut next));
-    clock.advance(ms(300));
-    drop(big);
-    assert_eq!(outcome(&mut next).expect("a grant").waited(), ms(300));
-}
-
-#[test]
-fn an_unused_reservation_that_was_granted_at_once_was_never_there() {
-    let (clock, limiter) = bursty(5.0);
-    clock.advance(ms(700));
-    let before = seen(&limiter);
-    assert_eq!(before.0, 3);
-    drop(limiter.reserve(40).expect("a grant"));
-    assert_eq!(seen(&limiter), before);
-}
-
-#[test]
 fn a_refund_is_exact_if_there_was_no_grant_since() {
     fn check<P: Rated<Cost = u32>>(policy: P) {
         let clock = ManualClock::new();
@@ -190,18 +155,6 @@ fn a_partial_refund_by_settling_is_exact_too() {
     let next = limiter.reserve(1).expect("a place");
     clock.advance(secs(1));
     assert_eq!(waited(next), ms(800));
-}
-
-#[test]
-fn a_refund_moves_waiters_forward() {
-    let (clock, limiter) = bursty(5.0);
-    let mut grant = limiter.try_acquire(50).expect("a new limiter grants at once");
-    let line: Vec<_> = (0..3).map(|_| limiter.reserve(1).expect("a place")).collect();
-    grant.settle(10).expect("less");
-    assert_eq!(line[2].delay(), ms(2400));
-    clock.advance(secs(60));
-    let waits: Vec<_> = line.into_iter().map(waited).collect();
-    assert_eq!(waits, [ms(2000), ms(2200), ms(2400)]);
 }
 
 #[test]

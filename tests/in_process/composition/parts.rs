@@ -320,26 +320,6 @@ fn a_refund_gives_each_part_its_own_back() {
     assert_eq!(limiter.available(), (10, 10, 10, 10, 10, 10));
 }
 
-#[test]
-fn new_parts_keep_the_grants_of_the_old_ones() {
-    let (_, limiter) = on_hold((part(10), InFlight::new(5)));
-    let held = limiter.try_acquire((8, 4)).expect("free");
-    let mut big = limiter.acquire((3, 1));
-    let mut small = limiter.acquire((1, 1));
-    assert!(is_waiting(&mut big) && is_waiting(&mut small));
-    limiter.set_policy((part(9), InFlight::new(6)));
-    assert!(is_waiting(&mut big));
-    limiter.set_policy((part(9), InFlight::new(0)));
-    assert_eq!(outcome(&mut big).expect_err("no place").part().map(tollgate::Part::index), Some(1));
-    assert_eq!(
-        outcome(&mut small).expect_err("no place").part().map(tollgate::Part::index),
-        Some(1)
-    );
-    drop(held);
-    limiter.set_policy((part(10), InFlight::new(5)));
-    assert_eq!(limiter.available(), (2, 5));
-}
-
 /// Only waiters up to the first that waits for a place count, and that one was another before the head left.
 #[test]
 fn a_timeout_that_is_too_short_is_refused_at_once_after_the_head_left() {

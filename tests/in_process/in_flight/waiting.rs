@@ -1,13 +1,11 @@
 //! Callers that wait for a place.
 
-use std::task::Poll;
 use std::time::Duration;
 
-use tollgate::{Error, Grant, InFlight, ManualClock, Rate, RateLimiter, Same, TokenBucket};
+use tollgate::{Error, InFlight, ManualClock, Rate, RateLimiter, Same, TokenBucket};
 
 use super::at_most;
-use crate::support::wakers::Count;
-use crate::support::{finishes, is_waiting, ms, outcome, poll, poll_with, secs};
+use crate::support::{finishes, is_waiting, ms, outcome, secs};
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
@@ -15,22 +13,6 @@ const NANOSECOND: Duration = Duration::from_nanos(1);
 fn assert_wait_is_unknown<T>(result: Result<T, Error>) {
     let error = result.err().expect("a refusal");
     assert!(matches!(error, Error::Denied { retry_after: None, part: None, .. }), "{error:?}");
-}
-
-/// It is unknown when a place will be free, so no call is refused before its deadline.
-#[test]
-fn a_timed_call_waits_until_its_deadline() {
-    let (clock, limiter) = at_most(1);
-    let _place = limiter.try_acquire(1).expect("free");
-    let (calls, waker) = Count::new();
-    let mut timed = limiter.try_acquire_timeout(1, secs(5));
-    assert!(poll_with(&mut timed, &waker).is_pending());
-    clock.advance(secs(5) - NANOSECOND);
-    assert_eq!((calls.get(), limiter.queue_len()), (0, 1));
-    clock.advance(NANOSECOND);
-    assert_eq!((calls.get(), limiter.queue_len()), (1, 0));
-    assert_wait_is_unknown(outcome(&mut timed));
-    assert_eq!(limiter.stats().refused, 1);
 }
 
 /// The one ahead takes the next token, however late it gets its place.
@@ -50,45 +32,6 @@ fn a_timed_call_is_refused_at_once_if_the_token_behind_the_one_that_waits_comes_
 }
 
 #[test]
-fn a_timed_call_gets_a_place_that_comes_at_the_last_moment() {
-    let (clock, limiter) = at_most(1);
-    let place = limiter.try_acquire(1).expect("free");
-    let mut timed = limiter.try_acquire_timeout(1, secs(5));
-    assert!(is_waiting(&mut timed));
-    clock.advance(secs(5) - NANOSECOND);
-    drop(place);
-    let grant = outcome(&mut timed).expect("just in time");
-    assert_eq!(grant.waited(), secs(5) - NANOSECOND);
-}
-
-/// The grant counts from the return of the place, not from the poll that notices it.
-#[test]
-fn a_grant_that_is_polled_after_its_deadline_still_counts() {
-    let (clock, limiter) = at_most(1);
-    let place = limiter.try_acquire(1).expect("free");
-    let mut timed = limiter.try_acquire_timeout(1, secs(5));
-    assert!(is_waiting(&mut timed));
-    clock.advance(secs(2));
-    drop(place);
-    clock.advance(secs(60));
-    assert_eq!(outcome(&mut timed).expect("granted long ago").waited(), secs(2));
-}
-
-#[test]
-fn calls_with_no_time_are_refused_at_once() {
-    finishes(|| {
-        let (_, limiter) = at_most(2);
-        let _place = limiter.try_acquire(1).expect("free");
-        assert_wait_is_unknown(limiter.try_acquire(2));
-        assert_wait_is_unknown(outcome(&mut limiter.try_acquire_timeout(2, Duration::ZERO)));
-        assert_wait_is_unknown(limiter.blocking_try_acquire_timeout(2, Duration::ZERO));
-        let _waiting = limiter.reserve(2).expect("a place in the queue");
-        // A place is free, but a waiter comes first.
-        assert_wait_is_unknown(limiter.try_acquire(1));
-    });
-}
-
-#[test]
 fn by_a_clock_that_moves_itself_a_timed_call_ends_at_its_deadline() {
     finishes(|| {
         let clock = ManualClock::auto_advance();
@@ -105,73 +48,6 @@ fn by_a_clock_that_moves_itself_a_timed_call_ends_at_its_deadline() {
         drop(place);
         assert!(outcome(&mut patient).is_ok());
     });
-}
-
-#[test]
-fn waiters_of_all_sizes_are_served_in_order() {
-    let (clock, limiter) = at_most(5);
-    let mut out =
-        vec![limiter.try_acquire(3).expect("free"), limiter.try_acquire(2).expect("free")];
-    let mut line: Vec<_> = [4, 1, 5, 2, 2, 1].into_iter().map(|n| limiter.acquire(n)).collect();
-    assert!(line.iter_mut().all(is_waiting));
-    let mut served = Vec::new();
-    // One comes back each second, the oldest first.
-    while !line.is_empty() {
-        clock.advance(secs(1));
-        drop(out.remove(0));
-        let mut turn = Vec::new();
-        while let Some(Poll::Ready(grant)) = line.first_mut().map(poll) {
-            let grant = grant.expect("a grant");
-            turn.push(grant.cost());
-            out.push(grant);
-            drop(line.remove(0));
-        }
-        assert!(line.iter_mut().all(is_waiting));
-        assert!(out.iter().map(Grant::cost).sum::<u32>() <= 5);
-        served.push(turn);
-    }
-    // 2 free are not enough for the 4; with all 5 free the 4 and the 1 go; the 5 need both back.
-    assert_eq!(served, [vec![], vec![4, 1], vec![], vec![5], vec![2, 2, 1]]);
-}
-
-#[test]
-fn a_waiter_that_leaves_frees_its_permits_for_those_behind() {
-    let (_, limiter) = at_most(5);
-    let _place = limiter.try_acquire(3).expect("free");
-    let mut big = limiter.acquire(4);
-    let mut small = limiter.acquire(2);
-    assert!(is_waiting(&mut big) && is_waiting(&mut small));
-    drop(big);
-    assert!(outcome(&mut small).is_ok());
-}
-
-#[test]
-fn a_waiter_that_times_out_frees_its_permits_for_those_behind() {
-    let (clock, limiter) = at_most(5);
-    let _place = limiter.try_acquire(3).expect("free");
-    let mut big = limiter.try_acquire_timeout(4, secs(1));
-    let mut small = limiter.try_acquire_timeout(2, secs(2));
-    let mut none = limiter.acquire(1);
-    assert!(is_waiting(&mut big) && is_waiting(&mut small) && is_waiting(&mut none));
-    clock.advance(secs(1));
-    assert_wait_is_unknown(outcome(&mut big));
-    let small = outcome(&mut small).expect("a place");
-    assert_eq!(small.waited(), secs(1));
-    assert!(is_waiting(&mut none));
-}
-
-#[test]
-fn a_free_place_is_not_granted_in_a_pause() {
-    let (clock, limiter) = at_most(1);
-    let place = limiter.try_acquire(1).expect("free");
-    let mut waiting = limiter.acquire(1);
-    assert!(is_waiting(&mut waiting));
-    limiter.pause_for(secs(10));
-    clock.advance(secs(3));
-    drop(place);
-    assert!(is_waiting(&mut waiting));
-    clock.advance(secs(7));
-    assert_eq!(outcome(&mut waiting).expect("a grant").waited(), secs(10));
 }
 
 #[test]

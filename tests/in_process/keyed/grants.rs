@@ -1,6 +1,6 @@
 //! Grants from a key: settled, refunded and dropped long after, whatever became of the key.
 
-use tollgate::{InFlight, KeyedRateLimiter, ManualClock, Rate, SmoothBursty, TokenBucket};
+use tollgate::{InFlight, KeyedRateLimiter, ManualClock, Rate, TokenBucket};
 
 use crate::support::{ms, outcome, secs};
 
@@ -26,17 +26,6 @@ fn additional_cost_is_owed_however_late_it_is_known() {
     drop(grant);
     clock.advance(secs(20));
     assert!(limiter.try_acquire(&2, 1).is_ok());
-}
-
-#[test]
-fn a_refund_goes_to_the_key_that_paid() {
-    let (_, limiter) = buckets(10);
-    let one = limiter.try_acquire(&1, 50).expect("a full bucket");
-    let two = limiter.try_acquire(&2, 60).expect("a full bucket");
-    one.refund();
-    assert_eq!((limiter.available(&1), limiter.available(&2)), (100, 40));
-    two.refund();
-    assert_eq!(limiter.available(&2), 100);
 }
 
 /// The key has gained a queue meanwhile, and lost it again.
@@ -93,31 +82,10 @@ fn nothing_can_be_settled_to_something() {
 }
 
 #[test]
-fn places_in_flight_are_counted_by_key() {
-    let limiter = KeyedRateLimiter::<String, _>::with_clock(InFlight::new(2), ManualClock::new());
-    let one = limiter.try_acquire("a", 2).expect("free");
-    assert!(limiter.try_acquire("a", 1).is_err());
-    let other = limiter.try_acquire("b", 1).expect("free");
-    drop(one);
-    assert!(limiter.try_acquire("a", 2).is_ok());
-    drop(other);
-    assert_eq!((limiter.available("a"), limiter.available("b")), (2, 2));
-}
-
-#[test]
 fn the_quota_of_a_grant_is_that_of_its_key() {
     let (_, limiter) = buckets(10);
     limiter.try_acquire(&1, 50).expect("a full bucket");
     let grant = limiter.try_acquire(&2, 1).expect("a full bucket");
     assert_eq!((grant.quota().remaining, grant.quota().limit), (99, 100));
     assert_eq!(grant.quota().reset_after, Some(ms(100)));
-}
-
-#[test]
-fn a_prepaid_grant_is_given_back_as_if_it_had_never_been() {
-    let clock = ManualClock::new();
-    let policy = SmoothBursty::new(Rate::per_second(10.0));
-    let limiter = KeyedRateLimiter::with_clock(policy, &clock);
-    limiter.try_acquire(&1, 500).expect("prepaid").refund();
-    assert_eq!(limiter.available(&1), 10);
 }

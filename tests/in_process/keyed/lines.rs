@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
 
-use crate::support::{finishes, is_waiting, ms, outcome, secs, until};
+use crate::support::{is_waiting, ms, outcome};
 
 type Limiter = KeyedRateLimiter<String, SmoothBursty>;
 
@@ -15,28 +15,6 @@ fn limiter() -> (ManualClock, Limiter) {
 }
 
 #[test]
-fn waiters_are_served_in_order_and_leaving_makes_room() {
-    let (clock, limiter) = limiter();
-    limiter.try_acquire("a", 1).expect("prepaid");
-    let mut first = Box::pin(limiter.acquire("a", 1));
-    let mut second = Box::pin(limiter.acquire("a", 1));
-    let mut third = Box::pin(limiter.acquire("a", 1));
-    assert!(is_waiting(&mut first) && is_waiting(&mut second) && is_waiting(&mut third));
-    assert_eq!((limiter.queue_len("a"), limiter.queue_len("b")), (3, 0));
-    drop(second);
-    clock.advance(ms(200));
-    assert_eq!(outcome(&mut first).expect("a grant").waited(), ms(100));
-    assert_eq!(outcome(&mut third).expect("a grant").waited(), ms(200));
-}
-
-#[test]
-fn a_future_that_was_not_polled_was_never_there() {
-    let (_, limiter) = limiter();
-    drop(limiter.acquire("a", 1));
-    assert!(limiter.is_empty());
-}
-
-#[test]
 fn a_future_shows_where_its_caller_stands() {
     let (_, limiter) = limiter();
     let [mut first, mut second] = [1, 2].map(|n| limiter.acquire("a", n));
@@ -44,56 +22,6 @@ fn a_future_shows_where_its_caller_stands() {
     assert!(outcome(&mut first).is_ok() && is_waiting(&mut second));
     assert_eq!(format!("{first:?}"), "Acquire { cost: 1, place: over, .. }");
     assert_eq!(format!("{second:?}"), "Acquire { cost: 2, place: waiting, .. }");
-}
-
-#[test]
-fn try_acquire_does_not_overtake_waiters() {
-    let (clock, limiter) = limiter();
-    limiter.try_acquire("a", 1).expect("prepaid");
-    let place = limiter.reserve("a", 5).expect("a place");
-    let error = limiter.try_acquire("a", 1).expect_err("refused");
-    assert_eq!(error.retry_after(), Some(ms(600)));
-    clock.advance(ms(600));
-    assert!(limiter.try_acquire("a", 1).is_ok());
-    drop(place);
-}
-
-/// While a queue exists, and after it is gone.
-#[test]
-fn a_timed_call_that_cannot_be_met_fails_at_once() {
-    let (clock, limiter) = limiter();
-    for _ in 0..3 {
-        limiter.try_acquire("a", 1).expect("prepaid");
-        let wait = |millis| {
-            let error =
-                limiter.blocking_try_acquire_timeout("a", 1, ms(millis)).expect_err("refused");
-            error.retry_after().expect("it is known")
-        };
-        assert_eq!((wait(0), wait(99)), (ms(100), ms(100)));
-        let place = limiter.reserve("a", 1).expect("a place");
-        assert_eq!((wait(0), wait(199)), (ms(200), ms(200)));
-        drop(place);
-        assert_eq!(wait(99), ms(100));
-        clock.advance(ms(100));
-    }
-}
-
-#[test]
-fn blocking_and_async_callers_share_one_queue() {
-    finishes(|| {
-        let (clock, limiter) = limiter();
-        limiter.try_acquire("a", 1).expect("prepaid");
-        let mut first = Box::pin(limiter.acquire("a", 1));
-        assert!(is_waiting(&mut first));
-        std::thread::scope(|scope| {
-            let second =
-                scope.spawn(|| limiter.blocking_acquire("a", 1).map(|grant| grant.waited()));
-            until(|| limiter.queue_len("a") == 2);
-            clock.advance(ms(200));
-            assert_eq!(second.join().expect("no panic").expect("a grant"), ms(200));
-        });
-        assert_eq!(outcome(&mut first).expect("a grant").waited(), ms(100));
-    });
 }
 
 #[test]
@@ -108,19 +36,6 @@ fn bounds_hold_for_each_key() {
         let full = limiter.reserve(key, 1).expect_err("the place is taken");
         assert_eq!(full.retry_after(), Some(ms(100)));
     }
-}
-
-#[test]
-fn a_pause_holds_for_one_key() {
-    let (clock, limiter) = limiter();
-    let place = limiter.reserve("a", 1).expect("a place");
-    let waits = limiter.reserve("a", 1).expect("a place");
-    limiter.pause_for("a", secs(30)).expect("room");
-    assert_eq!(waits.delay(), secs(30));
-    assert!(limiter.try_acquire("b", 1).is_ok());
-    clock.advance(secs(30));
-    assert_eq!(waits.delay(), Duration::ZERO);
-    drop(place);
 }
 
 /// The counts of a queue are kept when the queue goes.

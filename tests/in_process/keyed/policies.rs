@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tollgate::{Error, InFlight, KeyedRateLimiter, ManualClock, Rate, SmoothBursty, TokenBucket};
 
 use crate::support::wakers::OnWake;
-use crate::support::{finishes, is_waiting, ms, outcome, poll_with, secs};
+use crate::support::{finishes, is_waiting, outcome, poll_with, secs};
 
 fn bucket(per_second: f64, capacity: u32) -> TokenBucket {
     TokenBucket::new(Rate::per_second(per_second), capacity)
@@ -31,30 +31,6 @@ fn a_change_settles_the_past_of_each_key_at_the_old_rate() {
     }
     clock.advance(secs(1));
     assert_eq!(limiter.available(&7), 110);
-}
-
-#[test]
-fn a_change_reschedules_waiters() {
-    let clock = ManualClock::new();
-    let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 100), &clock);
-    limiter.try_acquire(&1, 100).expect("a full bucket");
-    let mut waits = Box::pin(limiter.acquire(&1, 50));
-    assert!(is_waiting(&mut waits));
-    limiter.set_policy(bucket(100.0, 100));
-    clock.advance(ms(500));
-    assert_eq!(outcome(&mut waits).expect("a grant").waited(), ms(500));
-}
-
-#[test]
-fn waiters_for_more_than_a_new_capacity_get_an_error() {
-    let clock = ManualClock::new();
-    let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 100), &clock);
-    limiter.try_acquire(&1, 100).expect("a full bucket");
-    let mut waits = Box::pin(limiter.acquire(&1, 50));
-    assert!(is_waiting(&mut waits));
-    limiter.set_policy(bucket(1.0, 49));
-    let Err(Error::ExceedsCapacity(error)) = outcome(&mut waits) else { panic!("granted") };
-    assert_eq!(error.max, 49);
 }
 
 /// Also for keys used later.

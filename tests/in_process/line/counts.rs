@@ -4,34 +4,11 @@ use std::time::Duration;
 
 use tollgate::{FixedWindow, ManualClock, Rate, RateLimiter, Stats, TokenBucket, Unlimited};
 
-use crate::support::{Limiter, bursty, busy, is_waiting, ms, outcome, secs, waited};
+use crate::support::{Limiter, bursty, busy, is_waiting, ms, secs};
 
 fn counts(limiter: &Limiter) -> (u64, u64, u64, Duration) {
     let Stats { granted, refused, given_up, waited, .. } = limiter.stats();
     (granted, refused, given_up, waited)
-}
-
-#[test]
-fn every_call_is_counted_once() {
-    let (clock, limiter) = bursty(5.0);
-    assert_eq!(counts(&limiter), (0, 0, 0, ms(0)));
-
-    assert!(limiter.try_acquire(1).is_ok());
-    assert_eq!(counts(&limiter), (1, 0, 0, ms(0)));
-
-    assert!(limiter.try_acquire(1).is_err());
-    assert!(outcome(&mut limiter.try_acquire_timeout(1, ms(199))).is_err());
-    assert!(limiter.try_acquire(u32::MAX).is_err());
-    assert_eq!(counts(&limiter), (1, 3, 0, ms(0)));
-
-    let first = limiter.reserve(1).expect("a place");
-    let second = limiter.reserve(1).expect("a place");
-    assert_eq!(counts(&limiter), (1, 3, 0, ms(0)));
-    clock.advance(ms(400));
-    // Granted in their turn, before they are polled.
-    assert_eq!(counts(&limiter), (3, 3, 0, ms(600)));
-    assert_eq!(waited(first) + waited(second), ms(600));
-    assert_eq!(counts(&limiter), (3, 3, 0, ms(600)));
 }
 
 /// Its calls are decided under a lock, without the queue.
@@ -110,36 +87,6 @@ fn leaving_without_a_grant_counts_as_giving_up() {
 }
 
 #[test]
-fn a_call_that_times_out_counts_as_refused() {
-    let (clock, limiter) = busy(5.0);
-    let mut timed = limiter.try_acquire_timeout(1, ms(300));
-    assert!(is_waiting(&mut timed));
-    limiter.pause_for(secs(1));
-    assert_eq!(counts(&limiter), (1, 1, 0, ms(0)));
-    drop(timed);
-    clock.advance(secs(2));
-    assert_eq!(counts(&limiter), (1, 1, 0, ms(0)));
-}
-
-#[test]
-fn clones_share_one_quota_one_queue_and_one_count() {
-    let (clock, limiter) = bursty(5.0);
-    let clone = limiter.clone();
-    assert!(limiter.try_acquire(1).is_ok());
-    assert!(clone.try_acquire(1).is_err());
-    let first = limiter.reserve(1).expect("a place");
-    let second = clone.reserve(1).expect("a place");
-    assert_eq!((limiter.queue_len(), clone.queue_len()), (2, 2));
-    clone.pause_for(secs(1));
-    clone.set_rate(tollgate::Rate::per_second(10.0));
-    assert_eq!(limiter.policy(), clone.policy());
-    drop(limiter);
-    clock.advance(secs(2));
-    assert_eq!([waited(first), waited(second)], [secs(1), ms(1100)]);
-    assert_eq!(counts(&clone), (3, 1, 0, ms(2100)));
-}
-
-#[test]
 fn a_reservation_tells_its_delay_as_things_stand() {
     let (clock, limiter) = busy(5.0);
     let first = limiter.reserve(2).expect("a place");
@@ -154,29 +101,6 @@ fn a_reservation_tells_its_delay_as_things_stand() {
     clock.advance(ms(100));
     assert_eq!(delays(), [ms(0), ms(400), ms(1000)]);
     assert_eq!(format!("{third:?}"), "Reservation { delay: 1s }");
-}
-
-#[test]
-fn a_reservation_that_is_dropped_moves_the_others_up() {
-    let (clock, limiter) = busy(5.0);
-    let first = limiter.reserve(2).expect("a place");
-    let second = limiter.reserve(3).expect("a place");
-    let third = limiter.reserve(4).expect("a place");
-    drop(second);
-    assert_eq!([first.delay(), third.delay()], [ms(200), ms(600)]);
-    drop(first);
-    assert_eq!(third.delay(), ms(200));
-    clock.advance(secs(1));
-    assert_eq!(waited(third), ms(200));
-}
-
-#[test]
-fn a_reservation_can_outlive_its_limiter() {
-    let (clock, limiter) = busy(5.0);
-    let reservation = limiter.reserve(1).expect("a place");
-    drop(limiter);
-    clock.advance(ms(200));
-    assert_eq!(waited(reservation), ms(200));
 }
 
 #[test]

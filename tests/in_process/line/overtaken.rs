@@ -11,29 +11,6 @@ use crate::support::{is_waiting, ms, outcome, poll, secs, shrunk};
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_new_policy_that_is_too_small_refuses_callers_ahead_and_overtaken_ones_alike() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 50), &clock);
-    limiter.try_acquire(50).expect("a full bucket");
-    let mut big = limiter.acquire(40);
-    let mut small = limiter.acquire(5);
-    assert!(is_waiting(&mut big) && is_waiting(&mut small));
-    let mut huge = limiter.acquire(50).ahead_by(MINUTE);
-    let mut urgent = limiter.acquire(2).ahead_by(MINUTE);
-    assert!(is_waiting(&mut huge) && is_waiting(&mut urgent));
-    limiter.set_policy(TokenBucket::new(Rate::per_second(10.0), 5));
-    for call in [&mut big, &mut huge] {
-        assert!(matches!(outcome(call), Err(Error::ExceedsCapacity(_))));
-    }
-    assert_eq!(limiter.queue_len(), 2);
-    let mut last = limiter.acquire(1).ahead_by(MINUTE);
-    assert!(is_waiting(&mut last));
-    clock.advance(ms(800));
-    let waits = [&mut urgent, &mut last, &mut small].map(|call| outcome(call).expect("a grant"));
-    assert_eq!(waits.map(|grant| grant.waited()), [ms(200), ms(300), ms(800)]);
-}
-
-#[test]
 fn callers_ahead_keep_their_order_in_a_pause_that_ends_early_and_in_a_limiter_that_shrinks() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 10), &clock);

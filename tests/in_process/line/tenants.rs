@@ -182,41 +182,6 @@ fn a_caller_behind_a_crowd_of_tenants_is_refused_if_the_crowd_makes_it_late() {
 }
 
 #[test]
-fn callers_of_one_tenant_with_different_costs_are_predicted_exactly() {
-    let (clock, limiter) = busy(10.0);
-    let mut places = Vec::new();
-    for n in [5, 1, 8, 2, 1, 3] {
-        places.extend(join(&limiter, 0, n, 1));
-        places.extend(join(&limiter, 1, 9 - n, 1));
-        let timed = limiter.try_acquire_timeout(n, secs(3_600)).for_tenant(&2).reserve();
-        places.push(timed.expect("in time"));
-    }
-    let predicted: Vec<_> = places.iter().map(Reservation::delay).collect();
-    let tenant = 3;
-    let late = limiter.try_acquire_timeout(1, ms(1)).for_tenant(&tenant).reserve();
-    let retry_after = late.expect_err("too early").retry_after();
-    let last = limiter.acquire_for(&tenant, 1).reserve().expect("a place");
-    assert_eq!(Some(last.delay()), retry_after);
-    drop(last);
-    clock.advance(secs(3_600));
-    let waits: Vec<_> = places.into_iter().map(waited).collect();
-    assert_eq!(waits, predicted);
-}
-
-#[test]
-fn a_waiter_that_tenants_go_ahead_of_may_miss_its_deadline_and_is_told() {
-    let (clock, limiter) = busy(10.0);
-    let _flood = join(&limiter, 0, 1, 9);
-    let last = limiter.try_acquire_timeout(1, ms(1_000)).for_tenant(&0).reserve();
-    let last = last.expect("in time as things stand");
-    let others: Vec<_> = (1..4).map(|tenant| join(&limiter, tenant, 1, 1)).collect();
-    clock.advance(secs(1));
-    let error = outcome(&mut last.wait()).expect_err("too late");
-    assert_eq!(error.retry_after(), Some(ms(300)));
-    drop(others);
-}
-
-#[test]
 fn callers_without_a_tenant_are_one_tenant_also_those_that_came_first() {
     let (clock, limiter) = busy(10.0);
     let plain: Vec<_> = (0..100).map(|_| limiter.reserve(1).expect("a place")).collect();
@@ -346,52 +311,6 @@ fn forms_of_one_string_are_one_tenant() {
 }
 
 #[test]
-fn a_call_that_is_first_in_turn_does_not_wait_behind_a_big_one() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1.0), 10), &clock);
-    limiter.try_acquire(10).expect("a full bucket");
-    let _plain = limiter.acquire_for("big", 5).reserve().expect("a place");
-    let _big = limiter.acquire_for("big", 5).reserve().expect("a place");
-    clock.advance(secs(7));
-    // The next one of the tenant needs five, and two are there: its turn is five permits away.
-    let other = limiter.try_acquire_timeout(1, Duration::ZERO).for_tenant("small");
-    assert_eq!(other.blocking_wait().expect("two are there").waited(), Duration::ZERO);
-    // What it took counts.
-    let other = limiter.acquire_for("small", 1).reserve().expect("a place");
-    assert_eq!(limiter.queue_len(), 1);
-    drop(other);
-}
-
-#[test]
-fn a_call_that_is_granted_ahead_of_a_big_one_has_had_its_turn() {
-    let clock = ManualClock::new();
-    let policy = TokenBucket::new(Rate::per_second(100.0), 100);
-    let limiter = RateLimiter::with_clock(policy, &clock);
-    limiter.try_acquire(100).expect("full");
-    let _big = [100, 100].map(|n| limiter.acquire_for(&0, n).reserve().expect("a place"));
-    clock.advance(ms(1_990));
-    assert_eq!(limiter.queue_len(), 1);
-    // Its first call is before the big one, the next one behind it, though there are 39 permits.
-    let ask = |n| outcome(&mut limiter.try_acquire_timeout(n, ms(0)).for_tenant(&1)).map(drop);
-    assert!(ask(60).is_ok());
-    assert!(ask(1).is_err());
-}
-
-/// Beside tenants too.
-#[test]
-fn of_two_callers_that_go_ahead_by_as_much_the_first_is_first() {
-    let (clock, limiter) = busy(1.0);
-    clock.advance(ms(100));
-    let _tenant = limiter.acquire_for(&7, 1).reserve().expect("a place");
-    let ask = || limiter.acquire(1).ahead_by(ms(50)).reserve().expect("a place");
-    let (plain, first, second) = (limiter.reserve(1).expect("a place"), ask(), ask());
-    clock.advance(secs(10));
-    let waits = [first, second, plain].map(waited);
-    assert!(waits.is_sorted(), "{waits:?}");
-    assert!(waits[0] < waits[1] && waits[1] < waits[2], "{waits:?}");
-}
-
-#[test]
 fn threads_wait_in_turn_too() {
     finishes(|| {
         let (clock, limiter) = busy(10.0);
@@ -435,15 +354,4 @@ fn a_call_that_is_granted_while_no_caller_waits_takes_no_turn() {
     let [first, second] = [0, 1].map(|tenant| join(tenant, 1));
     assert_eq!((first.delay(), second.delay()), (secs(50), ms(50_100)));
     drop(used);
-}
-
-#[test]
-fn a_caller_that_does_not_wait_is_told_when_no_caller_waits() {
-    let (_clock, limiter) = busy(10.0);
-    let _flood = join(&limiter, 0, 1, 5);
-    let turn = limiter.acquire_for(&1, 1).reserve().expect("a place");
-    assert_eq!(turn.delay(), ms(200));
-    drop(turn);
-    let denied = limiter.try_acquire(1).expect_err("five wait");
-    assert_eq!(denied.retry_after(), Some(ms(600)));
 }

@@ -6,10 +6,11 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::{Gcra, LeakyBucket, ManualClock, Rate, TokenBucket};
+use tollgate::{Gcra, LeakyBucket, Limiter, ManualClock, Policy, Rate, TokenBucket};
 
 use crate::measure;
-use crate::oracle::{Time, prove};
+use crate::oracle::{CASES, Time, prove};
+use crate::subject::{Permits, Subject, at_once};
 
 /// Permits of the bucket, and the nanoseconds of one.
 const CAPACITY: u32 = 100;
@@ -17,19 +18,6 @@ const INTERVAL: Time = 8_000_000;
 
 fn nanos(duration: Duration) -> Time {
     i128::try_from(duration.as_nanos()).expect("a time")
-}
-
-/// Permits that can be corrected.
-pub(crate) trait Correct {
-    fn cost(&self) -> u32;
-    fn settle(&mut self, actual: u32);
-    fn refund(self: Box<Self>);
-}
-
-/// A limiter, or a key, with one of the policies.
-pub(crate) trait Limiter {
-    fn ask(&self, n: u32) -> Option<Box<dyn Correct + '_>>;
-    fn available(&self) -> u32;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,15 +57,16 @@ impl History {
 
 /// Runs a script. Returns how many permits were there when it looked, and how many there would have been had
 /// all calls been made at their true costs.
-fn run(
+fn run<P: Policy<Cost = u32>, S: Subject<P>>(
     ops: &[Op],
-    clock: &ManualClock,
-    limiter: &dyn Limiter,
+    policy: P,
 ) -> Result<(Time, Time), TestCaseError> {
+    let clock = ManualClock::new();
+    let subject = S::new(policy, &clock);
     // A sum of rounded times.
     let rounding = 8 * nanos(measure::UNIT);
     let mut history = History::default();
-    let mut grants: Vec<(usize, Box<dyn Correct + '_>)> = Vec::new();
+    let mut grants: Vec<(usize, Box<dyn Permits<u32> + '_>)> = Vec::new();
     let (mut there, mut exact) = (0, 0);
     for &op in ops {
         let now = nanos(clock.elapsed());
@@ -85,7 +74,7 @@ fn run(
         match op {
             Op::Advance(millis) => clock.advance(Duration::from_millis(millis)),
             Op::Try(n) => {
-                if let Some(grant) = limiter.ask(n) {
+                if let Ok(grant) = subject.try_acquire(n) {
                     grants.push((history.0.len(), grant));
                     history.0.push((now, i128::from(n)));
                     // No span ends with a grant and exceeds its share.
@@ -98,7 +87,7 @@ fn run(
                 let (index, grant) = &mut grants[which % count];
                 let before = grant.cost();
                 let actual = before * percent / 100;
-                grant.settle(actual);
+                grant.settle(actual).expect("small");
                 if actual > before {
                     // The rest is owed from now on.
                     history.0.push((now, i128::from(actual - before)));
@@ -118,7 +107,7 @@ fn run(
         }
         let now = nanos(clock.elapsed());
         let free = (i128::from(CAPACITY) * INTERVAL - history.level(now)).max(0);
-        let ours = i128::from(limiter.available());
+        let ours = i128::from(at_once(subject.limiter().available()).expect("it answers"));
         prop_assert!(ours <= (free + rounding) / INTERVAL, "{ours} of {free} {ops:?}");
         there += ours;
         exact += free / INTERVAL;
@@ -126,19 +115,22 @@ fn run(
     Ok((there, exact))
 }
 
-/// The policies, with equal rates and capacities.
-pub(crate) fn policies() -> (TokenBucket, Gcra, LeakyBucket) {
+/// For each of the rules that keep what time has paid.
+pub(crate) fn the_true_costs_keep_the_limit<
+    B: Subject<TokenBucket>,
+    G: Subject<Gcra>,
+    M: Subject<LeakyBucket>,
+>() {
     let rate = Rate::every(Duration::from_millis(8));
-    let gcra = Gcra::new(CAPACITY - 1, 125, Duration::from_secs(1));
-    (TokenBucket::new(rate, CAPACITY), gcra, LeakyBucket::meter(rate, CAPACITY))
+    hold::<_, B>(&TokenBucket::new(rate, CAPACITY));
+    hold::<_, G>(&Gcra::new(CAPACITY - 1, 125, Duration::from_secs(1)));
+    hold::<_, M>(&LeakyBucket::meter(rate, CAPACITY));
 }
 
-/// Proves the law for limiters of one policy.
-pub(crate) fn hold(cases: u32, make: impl Fn(&ManualClock) -> Box<dyn Limiter>) {
+fn hold<P: Policy<Cost = u32>, S: Subject<P>>(policy: &P) {
     let all = Cell::new((0, 0));
-    prove(cases, &ops(), |ops| {
-        let clock = ManualClock::new();
-        let (there, exact) = run(&ops, &clock, &*make(&clock))?;
+    prove(2 * CASES, &ops(), |ops| {
+        let (there, exact) = run::<P, S>(&ops, policy.clone())?;
         all.set((all.get().0 + there, all.get().1 + exact));
         Ok(())
     });

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tollgate::{Clock, Error, ManualClock, Nanos};
+use tollgate::{Clock, Error, Limiter, ManualClock, Nanos, Policy, Quota};
 
 use crate::history::{Granted, History};
 use crate::line::Outcome;
 use crate::oracle::{Conforms, Setup, Time, nanos, time};
 use crate::script::Step;
-use crate::subject::{Permits, Subject, Waiting};
+use crate::subject::{Answer, Permits, Subject, Waiting, at_once, waiting};
 use crate::turns::Rank;
 
 /// Counts its wake-ups, and keeps the time and the turn of the first.
@@ -45,13 +45,15 @@ fn elapsed(clock: &ManualClock) -> Duration {
 }
 
 /// A caller that asked for permits.
-pub(crate) struct Caller<'a> {
+pub(crate) struct Caller<'a, C> {
     pub(crate) n: u32,
+    /// What its grant was settled to.
+    settled: Option<u32>,
     pub(crate) joined: Time,
     pub(crate) rank: Rank,
     /// None once it has completed or was dropped.
-    future: Option<Waiting<'a>>,
-    grant: Option<Box<dyn Permits + 'a>>,
+    future: Option<Waiting<'a, C>>,
+    grant: Option<Box<dyn Permits<C> + 'a>>,
     bell: Arc<Bell>,
     polled: bool,
     pub(crate) outcome: Outcome,
@@ -65,6 +67,9 @@ pub(crate) struct Caller<'a> {
     /// When the call was decided, by the clock and not by the grant.
     pub(crate) decided: Option<Time>,
 }
+
+/// What a call of a policy costs.
+pub(crate) type CostOf<P> = <<P as Conforms>::Policy as Policy>::Cost;
 
 pub(crate) struct Driver<'a, P: Conforms, S: Subject<P::Policy>> {
     pub(crate) subject: &'a S,
@@ -81,7 +86,7 @@ pub(crate) struct Driver<'a, P: Conforms, S: Subject<P::Policy>> {
     longer: Time,
     /// The end of each pause, and the number of calls decided before it.
     pub(crate) pauses: Vec<(Time, u32)>,
-    pub(crate) callers: Vec<Option<Caller<'a>>>,
+    pub(crate) callers: Vec<Option<Caller<'a, CostOf<P>>>>,
 }
 
 /// Runs all steps and hands the callers over, all of them settled as far as they can be.
@@ -118,6 +123,23 @@ fn run_with<P: Conforms, S: Subject<P::Policy>, R>(
     judge(&driver)
 }
 
+/// Runs all steps, and lets all callers go. Returns the grants, and the quota: then, and when it says that it is full.
+pub(crate) fn run_out<P: Conforms, S: Subject<P::Policy>>(
+    setup: &Setup<P>,
+    steps: &[Step],
+) -> (History, [Quota<CostOf<P>>; 2]) {
+    let clock = ManualClock::new();
+    let subject = S::new(setup.policy(0), &clock);
+    let mut driver = Driver::new(&subject, setup, clock);
+    steps.iter().for_each(|&step| driver.take(step));
+    driver.poll_all();
+    let history = driver.history();
+    driver.callers.clear();
+    let quota = driver.quota();
+    driver.clock.advance(quota.reset_after.unwrap_or_default());
+    (history, [quota, driver.quota()])
+}
+
 impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     pub(crate) fn new(subject: &'a S, setup: &'a Setup<P>, clock: ManualClock) -> Self {
         Self {
@@ -143,12 +165,12 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     }
 
     /// All callers that arrived.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Caller<'a>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Caller<'a, CostOf<P>>> {
         self.callers.iter().flatten()
     }
 
     pub(crate) fn history(&self) -> History {
-        let granted = |caller: &Caller<'a>| {
+        let granted = |caller: &Caller<'a, CostOf<P>>| {
             let at = match caller.outcome {
                 Outcome::Granted { at } => Some(at),
                 // It left with a grant that it had not polled.
@@ -156,7 +178,8 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
                 _ => None,
             };
             let &Caller { dropped, n, version, given_back, .. } = caller;
-            Some(Granted { turn: caller.turn(), dropped, at: at?, n, version, given_back })
+            let (turn, settled) = (caller.turn(), caller.settled.unwrap_or(n));
+            Some(Granted { turn, dropped, at: at?, n, settled, version, given_back })
         };
         let asked = self.all().filter(|caller| caller.n > 0 && caller.decided.is_some());
         let mut all: Vec<_> = asked.filter_map(granted).collect();
@@ -180,8 +203,10 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             Step::Pause(span) => {
                 let decided = self.turns.load(Ordering::Relaxed);
                 self.pauses.push((self.now() + span, decided));
-                self.subject.pause_for(nanos(span));
+                at_once(self.subject.limiter().pause_for(nanos(span))).expect("room for one key");
             }
+            Step::Resume => at_once(self.subject.limiter().resume()).expect("room for one key"),
+            Step::Settle(id, n) => self.settle(id, n),
             Step::SetBack(elapsed) => {
                 let goes_back = self.subject.set_back(&self.clock, nanos(elapsed));
                 let behind = if goes_back { self.now() - elapsed } else { 0 };
@@ -199,7 +224,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
         }
     }
 
-    fn caller(&self, n: u32, rank: Rank) -> Caller<'a> {
+    fn caller(&self, n: u32, rank: Rank) -> Caller<'a, CostOf<P>> {
         let bell = Bell {
             clock: self.clock.clone(),
             rings: AtomicU32::new(0),
@@ -209,6 +234,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
         };
         Caller {
             n,
+            settled: None,
             joined: self.now(),
             rank,
             future: None,
@@ -227,26 +253,28 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     fn arrive(&mut self, n: u32, timeout: Option<Time>, polled: bool, rank: Rank) {
         let mut caller = self.caller(n, rank);
         let (cost, ahead) = (P::cost(n), nanos(rank.ahead));
-        match (rank.tenant, timeout) {
-            (Some(tenant), timeout) => {
-                match self.subject.acquire_for(tenant, cost, timeout.map(nanos), !polled) {
-                    Ok(place) => (caller.future, caller.polled) = (Some(place), polled),
+        if timeout == Some(0) && polled && ahead.is_zero() && rank.tenant.is_none() {
+            // A caller that does not wait needs no future.
+            caller.answered(self.subject.try_acquire(cost));
+        } else {
+            let limiter = self.subject.limiter();
+            let call = match timeout {
+                None => limiter.acquire(cost),
+                Some(timeout) => limiter.try_acquire_timeout(cost, nanos(timeout)),
+            };
+            let call = match rank.tenant {
+                None => call.ahead_by(ahead),
+                Some(tenant) => call.for_tenant(&tenant.id).weight(tenant.weight),
+            };
+            if polled {
+                caller.future = Some(waiting(call));
+            } else {
+                match at_once(call.enter()) {
+                    Ok(place) => {
+                        (caller.future, caller.polled) = (Some(waiting(place.wait())), false)
+                    }
                     Err(error) => caller.outcome = refused(caller.joined, &error),
                 }
-            }
-            (None, None) => match (!polled).then(|| self.subject.reserve(cost, ahead)).flatten() {
-                Some(Ok(place)) => (caller.future, caller.polled) = (Some(place), false),
-                Some(Err(error)) => caller.outcome = refused(caller.joined, &error),
-                None => caller.future = Some(self.subject.acquire(cost, ahead)),
-            },
-            // A caller that does not wait needs no future.
-            (None, Some(0)) if ahead.is_zero() => match self.subject.try_acquire(cost) {
-                Ok(grant) => caller.accept(grant),
-                Err(error) => caller.outcome = refused(caller.joined, &error),
-            },
-            (None, Some(wait)) => {
-                let call = self.subject.try_acquire_timeout(cost, nanos(wait), ahead);
-                caller.future = Some(call);
             }
         }
         if caller.polled {
@@ -260,10 +288,10 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     fn leave(&mut self, id: usize) {
         let Some(caller) = &mut self.callers[id] else { return };
         if let Some(future) = caller.future.take() {
-            let before = self.subject.stats().given_up;
+            let before = self.subject.limiter().stats().given_up;
             drop(future);
             // It may have been woken by a refusal.
-            if caller.rings() > 0 && self.subject.stats().given_up > before {
+            if caller.rings() > 0 && self.subject.limiter().stats().given_up > before {
                 // It was granted, so dropping it gave that back.
                 caller.given_back = true;
             } else {
@@ -273,6 +301,18 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             grant.refund();
             caller.given_back = true;
         }
+    }
+
+    fn settle(&mut self, id: usize, n: u32) {
+        let Some(caller) = &mut self.callers[id] else { return };
+        if let (Some(grant), None) = (&mut caller.grant, caller.settled) {
+            grant.settle(P::cost(n)).expect("within the horizon");
+            caller.settled = Some(n);
+        }
+    }
+
+    fn quota(&self) -> Quota<CostOf<P>> {
+        at_once(self.subject.limiter().quota()).expect("it answers")
     }
 
     fn drop_grant(&mut self, id: usize) {
@@ -304,13 +344,13 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
 
     fn look(&mut self, at: u8) {
         if at & 1 != 0 {
-            let _ = self.subject.available();
+            let _ = self.quota();
         }
         if at & 2 != 0 {
-            let _ = self.subject.queue_len();
+            let _ = self.subject.limiter().queue_len();
         }
         if at & 4 != 0 {
-            let _ = self.subject.stats();
+            let _ = self.subject.limiter().stats();
         }
         if at & 8 != 0 {
             let now = elapsed(&self.clock);
@@ -325,7 +365,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     }
 }
 
-impl<'a> Caller<'a> {
+impl<'a, C> Caller<'a, C> {
     pub(crate) fn rings(&self) -> u32 {
         self.bell.rings.load(Ordering::Relaxed)
     }
@@ -350,7 +390,14 @@ impl<'a> Caller<'a> {
         self.future = None;
     }
 
-    fn accept(&mut self, grant: Box<dyn Permits + 'a>) {
+    fn answered(&mut self, answer: Answer<'a, C>) {
+        match answer {
+            Ok(grant) => self.accept(grant),
+            Err(error) => self.outcome = refused(self.joined, &error),
+        }
+    }
+
+    fn accept(&mut self, grant: Box<dyn Permits<C> + 'a>) {
         self.outcome = Outcome::Granted { at: self.joined + time(grant.waited()) };
         self.grant = Some(grant);
     }

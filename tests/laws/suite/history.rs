@@ -11,10 +11,19 @@ pub(crate) struct Granted {
     pub(crate) dropped: Option<u32>,
     pub(crate) at: Time,
     pub(crate) n: u32,
+    /// What it has cost in the end: what is more than `n` is owed, and does not count.
+    pub(crate) settled: u32,
     /// The version of the policy in force then.
     pub(crate) version: usize,
     /// Refunded unused.
     pub(crate) given_back: bool,
+}
+
+impl Granted {
+    /// What it has cost of what was granted.
+    pub(crate) fn cost(&self) -> u32 {
+        if self.given_back { 0 } else { self.n.min(self.settled) }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -36,15 +45,20 @@ pub(crate) struct History {
 impl History {
     /// The part that concerns one of several policies.
     pub(crate) fn share(&self, share: fn(u32) -> u32) -> Self {
-        let all = self.all.iter().map(|grant| Granted { n: share(grant.n), ..*grant });
+        let part = |grant: &Granted| Granted {
+            n: share(grant.n),
+            settled: share(grant.settled),
+            ..*grant
+        };
+        let all = self.all.iter().map(part);
         Self { all: all.filter(|grant| grant.n > 0).collect(), ..self.clone() }
     }
 
-    /// Grants that were not given back.
+    /// Grants that were not given back, with what they have cost of what was granted.
     fn kept(&self) -> Vec<Granted> {
         let first = self.resumed.map_or(0, |(turn, _)| turn);
         let kept = self.all.iter().filter(|grant| !grant.given_back && grant.turn >= first);
-        kept.copied().collect()
+        kept.map(|grant| Granted { n: grant.cost(), ..*grant }).collect()
     }
 
     /// All spans from one grant to another, and the grants in them.

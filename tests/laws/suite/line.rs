@@ -37,6 +37,23 @@ impl Caller {
     }
 }
 
+/// The rule as it is if a pause ends now.
+#[derive(Clone, Debug)]
+struct Unpaused {
+    policy: Box<dyn Oracle>,
+    /// Until when it has been paused so far.
+    until: Time,
+}
+
+impl Unpaused {
+    fn pause(&mut self, now: Time) {
+        if self.until < now || !measure::EXACT_PAUSES {
+            self.policy.pause(self.until, now);
+            self.until = now;
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     policy: Box<dyn Oracle>,
@@ -52,6 +69,9 @@ pub(crate) struct Line {
     pub(crate) now: Time,
     /// No caller is charged for a time before this.
     since: Time,
+    /// In a pause, and when it ends.
+    unpaused: Option<Unpaused>,
+    paused_until: Time,
     catch_up: Time,
     tolerance: Time,
     /// The number of changes of the policy, pauses, and refunds of a charge on which later ones
@@ -99,6 +119,8 @@ impl Line {
             charges: Vec::new(),
             now: 0,
             since: 0,
+            unpaused: None,
+            paused_until: 0,
             catch_up,
             tolerance,
             age: 0,
@@ -414,7 +436,7 @@ impl Line {
             self.sort();
             self.grant(id, self.now);
         } else if deadline.is_some_and(|deadline| deadline <= self.now || due.at > deadline) {
-            self.policy.refused(self.now, n);
+            self.change(|policy, now| policy.refused(now, n));
             let due = if self.turns.is_some() && timeout == Some(0) {
                 // It is granted when no caller waits.
                 self.projected_in(self.queue.len(), n)
@@ -454,8 +476,10 @@ impl Line {
                 // A charge at another price than the current one affects those before it.
                 let clean = last && self.callers[id].age == self.age;
                 self.since = self.since.max(self.now);
-                self.policy.refund(id, self.since);
-                self.policy.release(id);
+                let since = self.since;
+                self.policy.refund(id, since);
+                self.change_unpaused(|policy, now| policy.refund(id, now));
+                self.change(|policy, _| policy.release(id));
                 self.charges.retain(|&other| other != id);
                 self.age += usize::from(!last);
                 if !clean {
@@ -472,7 +496,7 @@ impl Line {
             self.callers[id].dropped = true;
             if self.policy.holds() && self.callers[id].n > 0 {
                 self.since = self.since.max(self.now);
-                self.policy.release(id);
+                self.change(|policy, _| policy.release(id));
             }
         }
         self.pump();
@@ -484,7 +508,7 @@ impl Line {
     }
 
     pub(crate) fn set_policy(&mut self, index: usize) {
-        self.policy.set_policy(index, self.now);
+        self.change(|policy, now| policy.set_policy(index, now));
         // Waiters for more than the new capacity are refused at once.
         for id in self.queue.clone() {
             if self.policy.ready(self.now, self.callers[id].n) == When::Never {
@@ -497,8 +521,41 @@ impl Line {
 
     pub(crate) fn pause(&mut self, span: Time) {
         let end = self.now + span;
+        self.end_pause();
+        let unpaused = || Unpaused { policy: self.policy.copy(), until: self.now };
+        self.unpaused.get_or_insert_with(unpaused);
+        self.paused_until = self.paused_until.max(end);
         self.policy.pause(self.now, end);
         self.changed(end);
+    }
+
+    /// It is as if the pause had ended now by itself.
+    pub(crate) fn resume(&mut self) {
+        self.end_pause();
+        if let Some(mut unpaused) = self.unpaused.take() {
+            unpaused.pause(self.now);
+            self.policy = unpaused.policy;
+            (self.since, self.paused_until) = (self.now, self.now);
+            self.changed(self.now);
+        }
+    }
+
+    /// A pause that is over cannot be ended.
+    fn end_pause(&mut self) {
+        self.unpaused.take_if(|_| self.paused_until <= self.now);
+    }
+
+    /// Changes the rule, and in a pause also the one that holds if it ends now.
+    fn change(&mut self, change: impl Fn(&mut dyn Oracle, Time)) {
+        change(&mut *self.policy, self.now);
+        self.change_unpaused(change);
+    }
+
+    fn change_unpaused(&mut self, change: impl Fn(&mut dyn Oracle, Time)) {
+        if let Some(unpaused) = &mut self.unpaused {
+            unpaused.pause(self.now);
+            change(&mut *unpaused.policy, self.now);
+        }
     }
 
     fn changed(&mut self, since: Time) {

@@ -19,10 +19,14 @@ macro_rules! shared_laws {
         laws! {
             law_1_no_span_grants_more_than_its_share: windows::no_span_grants_more_than_its_share;
             law_2_grants_and_their_times_are_those_of_the_oracle: trace::the_oracle_agrees;
+            law_2_pauses_that_end_early_are_those_of_the_oracle:
+                trace::the_oracle_agrees_about_pauses_that_end_early;
             law_3_a_refusal_changes_nothing: twins::a_refusal_changes_nothing;
             law_3_a_leaver_delays_no_other_caller: twins::a_leaver_delays_no_other_caller;
             law_5_looking_and_polling_change_nothing: twins::looking_and_polling_change_nothing;
             law_7_refunds_and_changes_mint_nothing: windows::refunds_and_changes_mint_nothing;
+            law_7_settlements_mint_nothing_and_all_comes_back:
+                windows::settlements_mint_nothing_and_all_comes_back;
             law_7_a_pause_leaves_no_credit: windows::a_pause_leaves_no_credit;
             law_7_a_refund_at_another_rate_mints_nothing:
                 windows::a_refund_at_another_rate_mints_nothing;

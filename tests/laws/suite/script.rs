@@ -13,13 +13,25 @@ use crate::turns::{Rank, Tenant};
 /// the number of candidates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    Arrive { n: u32, patience: Patience, ahead: u32, tenant: Option<Tenant> },
+    Arrive {
+        n: u32,
+        patience: Patience,
+        ahead: u32,
+        tenant: Option<Tenant>,
+    },
     Leave(usize),
     Refund(usize),
     Drop(usize),
-    Advance { eighths: u32, nanos: u32 },
+    Advance {
+        eighths: u32,
+        nanos: u32,
+    },
     SetPolicy(usize),
     Pause(u32),
+    /// Ends a pause.
+    Resume,
+    /// To a percentage of what was asked for.
+    Settle(usize, u32),
     SetBack(u32),
 }
 
@@ -45,6 +57,10 @@ pub(crate) struct Kinds {
     pub(crate) changes: bool,
     pub(crate) drops: bool,
     pub(crate) pauses: bool,
+    /// Pauses that end early.
+    pub(crate) resumes: bool,
+    /// Grants that are settled.
+    pub(crate) settles: bool,
     pub(crate) back: bool,
     /// Callers that enter ahead of others.
     pub(crate) ahead: bool,
@@ -61,6 +77,8 @@ impl Kinds {
         changes: true,
         drops: true,
         pauses: true,
+        resumes: false,
+        settles: false,
         back: false,
         ahead: true,
         tenants: false,
@@ -104,6 +122,11 @@ pub(crate) fn scripts(kinds: Kinds) -> impl Strategy<Value = Vec<Op>> {
         (2 * on(kinds.drops), any::<usize>().prop_map(Op::Drop).boxed()),
         (on(kinds.changes), any::<usize>().prop_map(Op::SetPolicy).boxed()),
         (on(kinds.pauses), (0u32..60).prop_map(Op::Pause).boxed()),
+        (on(kinds.resumes), Just(Op::Resume).boxed()),
+        (
+            2 * on(kinds.settles),
+            (any::<usize>(), 0u32..200).prop_map(|(id, n)| Op::Settle(id, n)).boxed(),
+        ),
         (2 * on(kinds.back), (0u32..400).prop_map(Op::SetBack).boxed()),
     ]);
     prop::collection::vec(op, 1..60)
@@ -134,6 +157,9 @@ pub(crate) enum Step {
     Advance(Time),
     SetPolicy(usize),
     Pause(Time),
+    Resume,
+    /// To what the call has really cost.
+    Settle(usize, u32),
     SetBack(Time),
     /// Reads the limiter; the bits say which methods.
     Look(u8),
@@ -220,7 +246,8 @@ impl<P: Conforms> Play<'_, P> {
             Op::Advance { eighths: n, nanos } => Step::Advance(eighths(n) + i128::from(nanos)),
             Op::SetPolicy(index) => Step::SetPolicy(index % self.setup.versions.len()),
             Op::Pause(n) => Step::Pause(eighths(n).max(1)),
-            Op::SetBack(_) => return None,
+            Op::Resume => Step::Resume,
+            Op::Settle(..) | Op::SetBack(_) => return None,
         })
     }
 
@@ -234,7 +261,8 @@ impl<P: Conforms> Play<'_, P> {
             Step::Advance(span) => self.line.advance(span),
             Step::SetPolicy(index) => self.line.set_policy(index),
             Step::Pause(span) => self.line.pause(span),
-            Step::NoArrival | Step::SetBack(_) | Step::Look(_) => {}
+            Step::Resume => self.line.resume(),
+            Step::NoArrival | Step::Settle(..) | Step::SetBack(_) | Step::Look(_) => {}
         }
         self.steps.push(step);
     }
@@ -264,16 +292,17 @@ impl<P: Conforms> Play<'_, P> {
 /// The steps of a script without an oracle: leavers may have left already, and time may go back.
 pub(crate) fn steps<P: Conforms>(setup: &Setup<P>, script: &[Op]) -> Vec<Step> {
     let eighths = |eighths| setup.scale.rate.eighths(eighths);
-    let mut arrivals = 0;
+    // What each caller asks for.
+    let mut costs = Vec::new();
     let mut now = 0;
     let mut steps = Vec::new();
     for &op in script {
         // Mostly a late one.
-        let came = arrivals;
+        let came = costs.len();
         let late = |index: usize| (came > 0).then(|| came - 1 - index % came.min(8));
         steps.push(match op {
             Op::Arrive { n, patience, ahead, tenant } => {
-                arrivals += 1;
+                costs.push(n);
                 let rank =
                     Rank { ahead: if tenant.is_none() { eighths(ahead) } else { 0 }, tenant };
                 let timeout = match patience {
@@ -297,6 +326,11 @@ pub(crate) fn steps<P: Conforms>(setup: &Setup<P>, script: &[Op]) -> Vec<Step> {
             }
             Op::SetPolicy(index) => Step::SetPolicy(index % setup.versions.len()),
             Op::Pause(n) => Step::Pause(eighths(n).max(1)),
+            Op::Resume => Step::Resume,
+            Op::Settle(index, percent) => match late(index) {
+                Some(id) => Step::Settle(id, costs[id] * percent / 100),
+                None => continue,
+            },
             Op::SetBack(n) => {
                 now = (now - eighths(n)).max(0);
                 Step::SetBack(now)

@@ -3,8 +3,9 @@
 //! Compared with the oracle, which also predicts refusals, their times, and their waits.
 
 use proptest::prelude::*;
+use tollgate::Limiter as _;
 
-use crate::driver::{Caller, Driver, run_recorded};
+use crate::driver::{Caller, CostOf, Driver, run_recorded};
 use crate::line::{self, Line, Outcome};
 use crate::measure;
 use crate::oracle::{CASES, Conforms, Setup, Time, prove, setups};
@@ -22,6 +23,14 @@ pub(crate) fn the_oracle_agrees<P: Conforms, S: Subject<P::Policy>>() {
     } else {
         agree::<P, S>(4 * CASES, Kinds::FORWARD, GiveBack::Fresh, exact_refusals);
     }
+}
+
+/// With pauses that end early: it is as if they had been made to end then.
+pub(crate) fn the_oracle_agrees_about_pauses_that_end_early<P: Conforms, S: Subject<P::Policy>>() {
+    let exact = measure::EXACT_PAUSES;
+    let kinds =
+        Kinds { resumes: true, changes: exact, ahead: exact, refunds: exact, ..Kinds::FORWARD };
+    agree::<P, S>(CASES, kinds, GiveBack::Fresh, P::EXACT_REFUSALS);
 }
 
 /// Among tenants.
@@ -61,14 +70,14 @@ pub(crate) fn agree<P: Conforms, S: Subject<P::Policy>>(
 fn in_order<P: Conforms, S: Subject<P::Policy>>(
     driver: &Driver<'_, P, S>,
 ) -> Result<(), TestCaseError> {
-    let granted = |caller: &&Caller<'_>| {
+    let granted = |caller: &&Caller<'_, CostOf<P>>| {
         caller.n > 0
             && caller.decided.is_some()
             && matches!(caller.outcome, Outcome::Granted { .. })
     };
     let granted: Vec<_> = driver.all().filter(granted).collect();
-    let arrival = |caller: &Caller<'_>| caller.joined - caller.rank.ahead;
-    let tenant = |caller: &Caller<'_>| caller.rank.tenant.map(|tenant| tenant.id);
+    let arrival = |caller: &Caller<'_, CostOf<P>>| caller.joined - caller.rank.ahead;
+    let tenant = |caller: &Caller<'_, CostOf<P>>| caller.rank.tenant.map(|tenant| tenant.id);
     for (index, first) in granted.iter().enumerate() {
         for second in &granted[index + 1..] {
             if tenant(first) == tenant(second) && arrival(first) <= arrival(second) {
@@ -97,15 +106,15 @@ fn same<P: Conforms, S: Subject<P::Policy>>(
             return Err(format!("caller {id}: {ours:?}, the oracle says {theirs:?}"));
         }
     }
-    let (ours, theirs) = (driver.subject.queue_len(), line.queue.len());
+    let (ours, theirs) = (driver.subject.limiter().queue_len(), line.queue.len());
     if ours != theirs { Err(format!("{ours} wait, not {theirs}")) } else { Ok(()) }
 }
 
-fn close(
+fn close<C>(
     tolerance: Time,
     exact_refusals: bool,
     expected: &line::Caller,
-    caller: &Caller<'_>,
+    caller: &Caller<'_, C>,
 ) -> bool {
     let near = |ours: Time, theirs: Time| (ours - theirs).abs() <= tolerance;
     let both_near = |(ours, our_wait): (Time, Option<Time>), (theirs, their_wait)| {

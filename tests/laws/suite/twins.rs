@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 
-use crate::driver::{Caller, Driver, run_recorded as run};
+use crate::driver::{Caller, CostOf, Driver, run_recorded as run};
 use crate::line::Outcome;
 use crate::measure;
 use crate::oracle::{CASES, Conforms, Setup, Time, prove, setups};
@@ -30,7 +30,7 @@ pub(crate) fn a_refusal_changes_nothing<P: Conforms, S: Subject<P::Policy>>() {
         let with = run(&setup, &steps, |driver: &Driver<'_, P, S>| {
             // If a policy penalizes a denial, other refusals still change nothing.
             let harmless = |outcome| !P::PUNISHES || !matches!(outcome, Outcome::Refused { .. });
-            let judge = |caller: &Caller<'_>| {
+            let judge = |caller: &Caller<'_, CostOf<P>>| {
                 (caller.outcome, caller.refused_at_once && harmless(caller.outcome))
             };
             driver.all().map(judge).collect::<Vec<_>>()

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use crate::driver::{Driver, run};
+use crate::driver::{Driver, run, run_out};
 use crate::history::History;
 use crate::oracle::{CASES, Conforms, Fraction, Scale, Setup, prove, setups};
 use crate::script::{Kinds, Step, scripts, steps};
@@ -71,6 +71,22 @@ pub(crate) fn a_refund_in_a_pause_leaves_no_credit_at_its_end<
     S: Subject<P::Policy>,
 >() {
     hold_behind_pauses::<P, S>(Kinds { pauses: true, refunds: true, ..Kinds::default() });
+}
+
+/// At its end, when all callers have gone, a limiter says when all is there; and then it is.
+pub(crate) fn settlements_mint_nothing_and_all_comes_back<P: Conforms, S: Subject<P::Policy>>() {
+    let kinds = Kinds { settles: true, resumes: true, ..Kinds::FORWARD };
+    prove(CASES, &(setups::<P>(), scripts(kinds)), |(setup, script)| {
+        let steps = steps(&setup, &script);
+        let (history, [ended, full]) = run_out::<P, S>(&setup, &steps);
+        judge(&setup, &steps, &history)?;
+        prop_assert!(ended.reset_after.is_some(), "a place is out: {setup:?}\nafter {steps:?}");
+        prop_assert!(
+            full.remaining == full.limit,
+            "{ended:?}, {full:?}, {setup:?}\nafter {steps:?}"
+        );
+        Ok(())
+    });
 }
 
 /// In a span that begins with the end of a pause only the span itself counts.

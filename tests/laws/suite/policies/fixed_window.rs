@@ -105,7 +105,7 @@ fn kept(versions: &[Version], history: &History) -> Result<(), String> {
     let mut last = None;
     for grant in &history.all {
         let Version { limit, length, epoch } = versions[grant.version];
-        let permits = if grant.given_back { 0 } else { u64::from(grant.n) };
+        let permits = u64::from(grant.cost());
         let begins =
             epoch.map_or(grant.at, |epoch| grant.at - (grant.at + epoch).rem_euclid(length));
         let mut next: Vec<(Option<Time>, u64)> = Vec::new();

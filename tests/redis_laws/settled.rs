@@ -1,44 +1,18 @@
-//! Law 10 over Redis, and what a late correction returns of each policy.
+//! What a late correction returns of each policy.
 
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tollgate::redis::{RedisGrant, RedisRateLimiter, Scripted};
+use tollgate::redis::{RedisRateLimiter, Scripted};
 use tollgate::{InFlight, LockOut, ManualClock, Rate, Same, SmoothBursty, TokenBucket};
 
 use crate::manual::{Manual, new_key};
-use crate::oracle::CASES;
-use crate::suite::corrections::{Correct, Limiter, hold, policies};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Answers are there at once.
 fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("an answer")
-}
-
-impl<P: Scripted<Cost = u32>> Correct for RedisGrant<P, Manual> {
-    fn cost(&self) -> u32 {
-        self.cost()
-    }
-
-    fn settle(&mut self, actual: u32) {
-        now(Box::pin(self.settle(actual))).expect("small");
-    }
-
-    fn refund(self: Box<Self>) {
-        (*self).refund();
-    }
-}
-
-impl<P: Scripted<Cost = u32>> Limiter for RedisRateLimiter<P, Manual> {
-    fn ask(&self, n: u32) -> Option<Box<dyn Correct + '_>> {
-        Some(Box::new(now(self.try_acquire(n)).ok()?))
-    }
-
-    fn available(&self) -> u32 {
-        left(self)
-    }
 }
 
 fn left<P: Scripted>(limiter: &RedisRateLimiter<P, Manual>) -> P::Cost {
@@ -62,17 +36,6 @@ fn begin<P: Scripted>(policy: &P) -> (RedisRateLimiter<P, Manual>, ManualClock) 
     let clock = ManualClock::new();
     clock.advance(3_600 * SECOND);
     (limiter(policy, &clock), clock)
-}
-
-#[test]
-fn law_10_the_true_costs_keep_the_limit_and_little_is_lost() {
-    fn over_redis<P: Scripted<Cost = u32>>(policy: &P) {
-        hold(2 * CASES, |clock| Box::new(limiter(policy, clock)));
-    }
-    let (bucket, gcra, meter) = policies();
-    over_redis(&bucket);
-    over_redis(&gcra);
-    over_redis(&meter);
 }
 
 /// A charge that came back whole leaves its number to the next one: the refund of the rest, which is nothing, must not

@@ -1,20 +1,11 @@
 //! Random numbers that are the same in every run.
 
-use std::env;
-
-/// How many steps or rounds of a trace are made where all would be `all`: as many percent as `PROPTEST_CASES` says, if
-/// those are fewer than a hundred.
-pub(super) fn times(all: u64) -> u64 {
-    let cases = env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
-    (all * cases.unwrap_or(100).min(100)).div_ceil(100)
-}
-
 #[derive(Debug)]
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     /// The `SplitMix64` generator.
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,16 +14,16 @@ impl Random {
     }
 
     /// Less than `end`.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    pub(super) fn cost(&mut self, most: u32) -> u32 {
+    pub(crate) fn cost(&mut self, most: u32) -> u32 {
         1 + u32::try_from(self.below(u64::from(most))).expect("a cost")
     }
 
     /// A span of about `scale`, often much less, seldom much more.
-    pub(super) fn span(&mut self, scale: u64) -> u64 {
+    pub(crate) fn span(&mut self, scale: u64) -> u64 {
         match self.below(20) {
             0..6 => 0,
             6..11 => self.below(scale / 10 + 2),
