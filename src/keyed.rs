@@ -389,7 +389,7 @@ where
     /// The name given to the [builder](crate::KeyedRateLimiterBuilder::name).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.table.common.observer.name.as_deref()
+        self.table.common.observer.name()
     }
 
     /// The clock that decides and wakes waiters.
@@ -704,8 +704,8 @@ impl<K, P: Policy, S> Clone for KeyedRateLimiter<K, P, S> {
 impl<K, P: Policy, S> fmt::Debug for KeyedRateLimiter<K, P, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("KeyedRateLimiter");
-        if let Some(name) = &self.table.common.observer.name {
-            shown.field("name", name);
+        if let Some(name) = self.table.common.observer.name() {
+            shown.field("name", &name);
         }
         shown
             .field("keys", &self.table.len())
