@@ -2,30 +2,24 @@
 
 mod alarm;
 mod manual;
-mod monotone;
-mod other;
 mod system;
 mod time_order;
 mod timer_thread;
 #[cfg(feature = "tokio")]
 mod tokio;
-mod wake_relay;
 mod wakes;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use manual::ManualClock;
 
 use crate::units::Nanos;
 use alarm::TimedAlarm;
-pub(crate) use alarm::{KEEP, OnAlarm};
-pub(crate) use monotone::Monotone;
-pub(crate) use other::TimerTask;
-use other::{OtherAlarm, OtherClock, since_epoch};
+pub(crate) use alarm::{KEEP, OnAlarm, SetAlarm, TimerTask};
 use system::{System, SystemAlarms};
-pub(crate) use time_order::{TimeOrder, Timed};
+pub(crate) use time_order::{Monotone, TimeOrder, Timed};
 use timer_thread::Slack;
 pub(crate) use wakes::{Woken, go_on_in_turn, in_turn, wake_in_turn};
 
@@ -56,10 +50,10 @@ pub struct Clock(Kind);
 enum Kind {
     System(&'static System, Slack),
     Other(Arc<dyn OtherClock>),
-    /// Shows what a test says at each reading, and has no alarms.
-    #[cfg(test)]
-    Read(fn() -> Nanos),
 }
+
+/// An alarm by any clock.
+pub(crate) type Alarm = Box<dyn SetAlarm>;
 
 impl Clock {
     /// The system's monotonic clock: the default of all limiters.
@@ -161,8 +155,6 @@ impl Clock {
         match &self.0 {
             Kind::System(system, _) => system.now(),
             Kind::Other(other) => other.now(),
-            #[cfg(test)]
-            Kind::Read(read) => read(),
         }
     }
 
@@ -200,18 +192,16 @@ impl Clock {
     pub(crate) fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm {
         match &self.0 {
             &Kind::System(system, slack) => {
-                Alarm::System(TimedAlarm::new(SystemAlarms { system, slack }, line))
+                Box::new(TimedAlarm::new(SystemAlarms { system, slack }, line))
             }
-            Kind::Other(other) => Alarm::Other(other.alarm(line)),
-            #[cfg(test)]
-            Kind::Read(..) => Alarm::Never,
+            Kind::Other(other) => other.alarm(line),
         }
     }
 
     /// A clock for tests.
     #[cfg(test)]
     pub(crate) fn read_by(read: fn() -> Nanos) -> Self {
-        Self(Kind::Read(read))
+        Self(Kind::Other(Arc::new(read::ReadBy(read))))
     }
 
     /// Wakes the callers whose waits ended together with a polled caller's.
@@ -220,8 +210,6 @@ impl Clock {
         match &self.0 {
             Kind::System(system, _) => system.thread.wake_others(),
             Kind::Other(other) => other.wake_others(),
-            #[cfg(test)]
-            Kind::Read(..) => {}
         }
     }
 
@@ -267,8 +255,6 @@ impl fmt::Debug for Clock {
                 slack.get().map_or(Ok(()), |slack| write!(f, ".timer_slack({slack:?})"))
             }
             Kind::Other(other) => other.fmt(f),
-            #[cfg(test)]
-            Kind::Read(..) => f.write_str("Clock::read_by(..)"),
         }
     }
 }
@@ -292,57 +278,75 @@ impl From<&ManualClock> for Clock {
     }
 }
 
-/// Goes off once at the time last set.
-#[derive(Debug)]
-pub(crate) enum Alarm {
-    System(TimedAlarm<SystemAlarms>),
-    Other(Box<dyn OtherAlarm>),
-    #[cfg(test)]
-    Never,
+/// A clock other than the system's: tokio's, or a manual one. Known by a pointer, so that a program that makes none has
+/// no code of them.
+trait OtherClock: fmt::Debug + Send + Sync {
+    fn now(&self) -> Nanos;
+
+    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm;
+
+    /// See [`Clock::since_epoch`].
+    fn since_epoch(&self) -> Duration;
+
+    /// See [`Clock::wake_others`].
+    fn wake_others(&self) {}
+
+    /// See [`Clock::sounds_without_callers`].
+    fn sounds_without_callers(&self) -> bool {
+        true
+    }
+
+    /// See [`Clock::advances_by_itself`].
+    fn advances_by_itself(&self) -> bool {
+        false
+    }
+
+    /// See [`Clock::skip_to`].
+    fn skip_to(&self, due: Nanos) -> bool {
+        let _ = due;
+        false
+    }
 }
 
-impl Alarm {
-    /// Sets the alarm; called under the line's lock, so nothing here may call back. Returns whether `due` has come
-    /// by then: the clock has moved since the line read it, and the alarm may have missed that.
-    #[must_use]
-    pub(crate) fn set(&mut self, due: Nanos) -> bool {
-        match self {
-            Self::System(alarm) => {
-                alarm.set(due);
-                // The thread comes for it, however early it is due.
-                false
-            }
-            Self::Other(alarm) => alarm.set(due),
-            #[cfg(test)]
-            Self::Never => false,
+/// How long after the Unix epoch a clock showed zero that shows `now`.
+fn since_epoch(now: Nanos) -> Duration {
+    let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    unix_time.saturating_sub(now.since(Nanos::ZERO))
+}
+
+/// Shows what a test says at each reading, and has no alarms.
+#[cfg(test)]
+mod read {
+    use super::*;
+
+    #[derive(Debug)]
+    pub(super) struct ReadBy(pub(super) fn() -> Nanos);
+
+    #[derive(Debug)]
+    struct Never;
+
+    impl OtherClock for ReadBy {
+        fn now(&self) -> Nanos {
+            (self.0)()
+        }
+
+        fn alarm(&self, _: Weak<dyn OnAlarm>) -> Alarm {
+            Box::new(Never)
+        }
+
+        fn since_epoch(&self) -> Duration {
+            since_epoch(self.now())
         }
     }
 
-    /// Callers wait, but it is unknown until when. Returns whether the alarm is unset; otherwise it goes off once
-    /// for nothing.
-    pub(crate) fn unset(&mut self) -> bool {
-        let Self::Other(alarm) = self else { return false };
-        alarm.unset();
-        true
-    }
+    impl SetAlarm for Never {
+        fn set(&mut self, _: Nanos) -> bool {
+            false
+        }
 
-    /// No caller waits any more. Returns as [`unset`](Self::unset) does.
-    pub(crate) fn rest(&mut self) -> bool {
-        let Self::Other(alarm) = self else { return false };
-        alarm.rest();
-        true
-    }
-
-    /// Whether callers move the clock when they see how long they have to wait.
-    pub(crate) fn is_moved_by_callers(&self) -> bool {
-        matches!(self, Self::Other(alarm) if alarm.is_moved_by_callers())
-    }
-
-    /// What to start once the line is unlocked, so that the alarm goes off where callers wait. `is_here`: one
-    /// joined or was polled in the place of this call. `is_missed`: what [`set`](Self::set) has returned.
-    pub(crate) fn timer_task(&mut self, is_here: bool, is_missed: bool) -> Option<TimerTask> {
-        let Self::Other(alarm) = self else { return None };
-        alarm.timer_task(is_here, is_missed)
+        fn unset(&mut self) -> bool {
+            false
+        }
     }
 }
 

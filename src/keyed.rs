@@ -1,44 +1,43 @@
 //! A limit for each key.
 //!
-//! A key is what its policy remembers of it, and becomes a limiter when a caller waits there or keeps a grant. The
-//! methods are here and in `inspect` and `admin`. A `call` finds its key in the `table`, under the lock of a `shard`, which
-//! decides by what `states` keeps of the key. `sweep` drops idle keys.
+//! A key is what its policy remembers of it, and becomes a limiter when a caller waits there or keeps a grant. A
+//! `call` finds its key in the `table`, under the lock of a `shard`, and is decided by what is kept of the key.
 
-pub(crate) mod acquire;
-mod admin;
 pub(crate) mod at_key;
 pub(crate) mod builder;
-mod call;
-mod common;
+pub(crate) mod call;
 pub(crate) mod hash;
-mod inspect;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
 mod shard;
-mod states;
-mod sweep;
 mod table;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 mod to_key;
 
+use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::Duration;
 
-use acquire::KeyRef;
-use call::Call;
 pub(crate) use call::GrantOrWait;
+use call::{Call, KeyRef};
 use hash::FastHash;
+use shard::Rule;
+use table::Table;
 pub use to_key::ToKey;
 
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Acquire, Ask, Reservation};
+use crate::observe::Event;
+#[cfg(feature = "metrics")]
+use crate::observe::{Observation, Observe, observe};
 use crate::park::block_on;
-use crate::policy::Policy;
+use crate::policy::{Limit, Policy, Quota};
 use crate::rate_limiter::{Grant, RateLimiter};
-use table::Table;
+use crate::stats::{Stats, Waits};
+use crate::wait_queue::End;
 
 /// A [`RateLimiter`] for each key: per customer, per host, per token.
 ///
@@ -181,7 +180,7 @@ where
         key: &'a Q,
         n: P::Cost,
     ) -> Acquire<KeyRef<'a, K, P, Q, S>> {
-        Acquire::new(KeyRef::new(&self.table, key), Ask::new(n, None))
+        Acquire::new(KeyRef(self.key(key)), Ask::new(n, None))
     }
 
     /// Acquires `n` permits at `key` if they are ready and its queue is empty; never waits.
@@ -240,7 +239,7 @@ where
         n: P::Cost,
         timeout: Duration,
     ) -> Acquire<KeyRef<'a, K, P, Q, S>> {
-        Acquire::new(KeyRef::new(&self.table, key), Ask::new(n, Some(timeout)))
+        Acquire::new(KeyRef(self.key(key)), Ask::new(n, Some(timeout)))
     }
 
     /// As [`acquire`](Self::acquire), for threads: parks the calling thread until the permits are granted.
@@ -313,6 +312,370 @@ where
         self.acquire(key, n).reserve()
     }
 
+    /// The permits that can be acquired at `key` now without a wait for the next caller; see
+    /// [`RateLimiter::available`](crate::RateLimiter::available).
+    #[must_use]
+    pub fn available<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> P::Cost {
+        self.quota(key).remaining
+    }
+
+    /// The limit at `key` and what remains of it; see
+    /// [`RateLimiter::quota`](crate::RateLimiter::quota).
+    #[must_use]
+    pub fn quota<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Quota<P::Cost> {
+        self.key(key).look(|inner, now| inner.quota(now))
+    }
+
+    /// How long a call for `n` permits of a key would wait if it came now; see
+    /// [`RateLimiter::would_wait`](crate::RateLimiter::would_wait). It creates no key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] if waiting does not help.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # let policy = TokenBucket::new(Rate::per_second(10.0), 1);
+    /// let keys = KeyedRateLimiter::<&str, _>::with_clock(policy, ManualClock::new());
+    /// keys.try_acquire(&"alice", 1)?;
+    /// assert_eq!(keys.would_wait(&"alice", 1)?, Some(Duration::from_millis(100)));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn would_wait<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        n: P::Cost,
+    ) -> Result<Option<Duration>, Error> {
+        Ok(self.key(key).look(|inner, now| inner.would_wait(now, n))?)
+    }
+
+    /// How much is left of each limit at `key`, for a request of `cost`.
+    pub(crate) fn limits<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        cost: P::Cost,
+    ) -> Vec<Limit<P::Cost>> {
+        self.key(key).look(|inner, now| inner.limits(now, cost))
+    }
+
+    /// The number of waiters at `key`.
+    #[must_use]
+    pub fn queue_len<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> usize {
+        self.key(key).look(|inner, _| inner.queue_len())
+    }
+
+    /// The permits that callers of a key wait for, all costs together.
+    #[must_use]
+    pub fn queued_permits<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> u64 {
+        self.key(key).look(|inner, _| inner.queued_permits())
+    }
+
+    /// The number of keys in the table, including idle keys that have not been dropped yet.
+    ///
+    /// They [go soon](Self#idle-keys-go), so this number is an upper bound of the keys in use. For an exact gauge,
+    /// call [`remove_idle`](Self::remove_idle) first.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether the table holds no key; see [`len`](Self::len).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The name given to the [builder](crate::KeyedRateLimiterBuilder::name).
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.table.common.observer.name()
+    }
+
+    /// The clock that decides and wakes waiters.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.table.common.clock
+    }
+
+    /// The maximum number of keys; see [`crate::KeyedRateLimiterBuilder::max_keys`].
+    #[must_use]
+    pub fn max_keys(&self) -> usize {
+        self.table.common.options.max_keys
+    }
+
+    /// The maximum number of waiters at each key; `usize::MAX` if the
+    /// [builder](crate::KeyedRateLimiterBuilder::max_waiters) set none.
+    #[must_use]
+    pub fn max_waiters(&self) -> usize {
+        self.table.common.options.bounds.waiters
+    }
+
+    /// The maximum number of permits that the waiters of one key together may ask for; `u64::MAX` if
+    /// the [builder](crate::KeyedRateLimiterBuilder::max_queued_permits) set none.
+    #[must_use]
+    pub fn max_queued_permits(&self) -> u64 {
+        self.table.common.options.bounds.permits
+    }
+
+    /// The keys in the table, in no particular order. They are read shard by shard, not atomically.
+    #[must_use]
+    pub fn keys(&self) -> Vec<K>
+    where
+        K: Clone,
+    {
+        self.table.each(|shard| shard.keys().cloned().collect::<Vec<_>>()).flatten().collect()
+    }
+
+    /// Counters of all keys together since the limiter was created.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.table.stats()
+    }
+
+    /// How long callers waited at all keys, and for which limit of the policy.
+    #[must_use]
+    pub fn waits(&self) -> Waits {
+        self.table.common.observer.waits()
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn observe(&self) -> Observe {
+        observe(
+            &self.table,
+            |table| &table.common.observer,
+            |table| Observation {
+                stats: table.stats(),
+                waits: table.common.observer.waits(),
+                waiting: table
+                    .each(|shard| shard.lines())
+                    .flatten()
+                    .map(|line| line.look(|inner, _| inner.queue_len()))
+                    .sum(),
+                ..Observation::default()
+            },
+        )
+    }
+
+    /// Puts **all** keys under one policy, and drops the function of the key if there was one. The change reaches
+    /// callers that already wait; see [`RateLimiter::set_policy`](crate::RateLimiter::set_policy). Keys are
+    /// changed one after another, not atomically.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let slow = TokenBucket::new(Rate::per_second(1.0), 10);
+    /// let limiter = KeyedRateLimiter::with_clock(slow, ManualClock::new());
+    /// limiter.try_acquire(&7, 10)?;
+    /// limiter.set_policy(TokenBucket::new(Rate::per_second(100.0), 10));
+    /// assert_eq!(limiter.try_acquire(&7, 1).unwrap_err().retry_after().unwrap().as_millis(), 10);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn set_policy(&self, policy: P) {
+        self.table.set_rule(Rule::One(policy));
+        self.table.common.observer.report(&Event::PolicyChanged { rate: None });
+    }
+
+    /// Puts each key under the policy that `policy_of` returns for it; see
+    /// [`with_policies`](Self::with_policies).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let rate = Rate::per_second(1.0);
+    /// let policy = TokenBucket::new(rate, 10);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.set_policies(move |&key| TokenBucket::new(rate, key));
+    /// assert_eq!((limiter.available(&3), limiter.available(&30)), (3, 30));
+    /// ```
+    pub fn set_policies(&self, policy_of: impl Fn(&K) -> P + Send + Sync + 'static) {
+        self.table.set_rule(Rule::Each(Box::new(policy_of)));
+        self.table.common.observer.report(&Event::PolicyChanged { rate: None });
+    }
+
+    /// Calls the function of the key again for this key; use it after the function's result has changed. Does
+    /// nothing if the key is absent, or if all keys have [one policy](Self::set_policy).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    ///
+    /// let capacity = Arc::new(AtomicU32::new(5));
+    /// let plan = Arc::clone(&capacity);
+    /// let policy_of =
+    ///     move |_: &i32| TokenBucket::new(Rate::per_second(1.0), plan.load(Ordering::Relaxed));
+    /// let limiter = KeyedRateLimiter::with_policies(policy_of, ManualClock::new());
+    /// limiter.try_acquire(&7, 1)?;
+    /// capacity.store(50, Ordering::Relaxed);
+    /// assert!(limiter.try_acquire(&7, 50).is_err());
+    /// limiter.refresh(&7);
+    /// assert_eq!(limiter.quota(&7).limit, 50);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn refresh<Q: ToKey<K> + ?Sized>(&self, key: &Q) {
+        self.key(key).refresh();
+    }
+
+    /// Grants nothing at `key` for `duration` from now; see
+    /// [`RateLimiter::pause_for`](crate::RateLimiter::pause_for).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyKeys`]: the key is absent, and there is no room for it.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    /// # use std::time::Duration;
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// limiter.pause_for(&7, Duration::from_secs(30))?;
+    /// assert_eq!(limiter.blocking_acquire(&8, 1)?.waited().as_secs(), 0);
+    /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_secs(), 30);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn pause_for<Q: ToKey<K> + ?Sized>(
+        &self,
+        key: &Q,
+        duration: Duration,
+    ) -> Result<(), Error> {
+        self.key(key).line(false)?.with_lock(|inner, now| inner.pause(now, duration));
+        self.table.common.observer.paused(duration);
+        Ok(())
+    }
+
+    /// Ends a pause of `key` now; see [`RateLimiter::resume`](crate::RateLimiter::resume).
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
+    /// # use std::time::Duration;
+    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// limiter.pause_for(&7, Duration::from_secs(30))?;
+    /// limiter.resume(&7)?;
+    /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_secs(), 0);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn resume<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
+        self.key(key).line(false)?.with_lock(|inner, now| inner.resume(now));
+        self.table.common.observer.report(&Event::Resumed);
+        Ok(())
+    }
+
+    /// A key begins anew; see [`Limiter::reset`](crate::Limiter::reset).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyKeys`].
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # let policy = TokenBucket::new(Rate::per_second(10.0), 5);
+    /// let keys = KeyedRateLimiter::<&str, _>::with_clock(policy, ManualClock::new());
+    /// keys.try_acquire(&"alice", 5)?;
+    /// keys.reset(&"alice")?;
+    /// assert_eq!(keys.available(&"alice"), 5);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn reset<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
+        self.key(key).line(false)?.with_lock(|inner, now| inner.reset(now));
+        Ok(())
+    }
+
+    /// Closes **all** keys: waiters and later calls get [`Error::Closed`], also calls that pause a key. See
+    /// [`Limiter::close`](crate::Limiter::close). A key that is closed alone, by [`at`](Self::at), stays in the table,
+    /// even beyond `max_keys`.
+    ///
+    /// ```
+    /// # use tollgate::{Error, InFlight, KeyedRateLimiter, Limiter};
+    /// let limiter = KeyedRateLimiter::new(InFlight::new(1));
+    /// limiter.at(7).close();
+    /// assert_eq!(limiter.try_acquire(&7, 1).unwrap_err(), Error::Closed);
+    /// assert!(limiter.try_acquire(&8, 1).is_ok());
+    /// limiter.close();
+    /// assert_eq!(limiter.try_acquire(&8, 1).unwrap_err(), Error::Closed);
+    /// ```
+    pub fn close(&self) {
+        self.table.close(End::Close);
+    }
+
+    /// Closes all keys to new callers, and serves their queues; see [`Limiter::drain`](crate::Limiter::drain).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Limiter::drain`](crate::Limiter::drain).
+    ///
+    /// ```
+    /// # use tollgate::{InFlight, KeyedRateLimiter};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = KeyedRateLimiter::new(InFlight::new(1));
+    /// let call = limiter.try_acquire(&7, 1)?;
+    /// tokio::join!(limiter.drain(), async { drop(call) });
+    /// assert!(limiter.is_closed());
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn drain(&self) {
+        for line in self.table.close(End::Serve) {
+            RateLimiter::of_line(line).drain().await;
+        }
+    }
+
+    /// Whether new callers get [`Error::Closed`] at all keys.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.table.is_closed()
+    }
+
+    /// Drops all idle keys now, and returns their number. This changes no decision.
+    ///
+    /// It visits every key, under one short lock after another. Idle keys [go anyway](Self#idle-keys-go); use this
+    /// for an exact gauge, or to free memory now.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// # use std::time::Duration;
+    /// let clock = ManualClock::new();
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
+    /// let limiter = KeyedRateLimiter::with_clock(policy, &clock);
+    /// limiter.try_acquire(&7, 1)?;
+    /// clock.advance(Duration::from_millis(199));
+    /// limiter.try_acquire(&8, 1)?;
+    /// assert_eq!(limiter.remove_idle(), 0);
+    /// clock.advance(Duration::from_millis(1));
+    /// assert_eq!((limiter.remove_idle(), limiter.len()), (1, 1));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn remove_idle(&self) -> usize {
+        self.table.remove_idle()
+    }
+
+    /// Drops all keys for which `keep` returns `false`, such as former customers, and returns their number.
+    ///
+    /// **What they owe is forgotten**: the next call at such a key finds an idle one. Keys in use stay: keys with
+    /// waiters, kept grants or places in flight, and paused keys.
+    ///
+    /// `keep` runs under a lock that other keys need, as [`with_policies`](Self::with_policies) describes.
+    ///
+    /// ```
+    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
+    /// let limiter = KeyedRateLimiter::<String, _>::with_clock(policy, ManualClock::new());
+    /// for key in ["eu-1", "eu-2", "us-1"] {
+    ///     limiter.try_acquire(key, 3)?;
+    /// }
+    /// let held = limiter.try_acquire("eu-3", 3)?;
+    /// assert_eq!(limiter.retain(|key| !key.starts_with("eu")), 2);
+    /// assert_eq!((limiter.len(), limiter.available("eu-1"), limiter.available("eu-3")), (2, 3, 0));
+    /// # drop(held);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn retain(&self, keep: impl FnMut(&K) -> bool) -> usize {
+        self.table.retain(keep)
+    }
+
     #[inline(always)]
     fn key<'t, 'k, Q: ToKey<K> + ?Sized>(&'t self, key: &'k Q) -> Call<'t, 'k, K, P, Q, S> {
         Call { table: &self.table, key }
@@ -335,5 +698,18 @@ where
 impl<K, P: Policy, S> Clone for KeyedRateLimiter<K, P, S> {
     fn clone(&self) -> Self {
         Self { table: Arc::clone(&self.table) }
+    }
+}
+
+impl<K, P: Policy, S> fmt::Debug for KeyedRateLimiter<K, P, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("KeyedRateLimiter");
+        if let Some(name) = self.table.common.observer.name() {
+            shown.field("name", &name);
+        }
+        shown
+            .field("keys", &self.table.len())
+            .field("clock", &self.table.common.clock)
+            .finish_non_exhaustive()
     }
 }

@@ -141,7 +141,7 @@ impl LazyObserver {
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
-        self.0.get()?.name.as_deref()
+        self.0.get()?.name()
     }
 
     pub(crate) fn waits(&self) -> Waits {
@@ -151,9 +151,7 @@ impl LazyObserver {
 
 /// Whom a limiter reports to. All clones of a limiter share one, and so do all its keys.
 pub(crate) struct Observer {
-    pub(crate) name: Option<Arc<str>>,
-    listener: Option<Listener>,
-    slow_wait: Duration,
+    reports: Reports,
     waits: WaitCounts,
     /// How many publishers keep the limiter.
     #[cfg(feature = "metrics")]
@@ -187,15 +185,16 @@ impl Reports {
 
 impl Observer {
     pub(crate) fn new(reports: Reports) -> Arc<Self> {
-        let Reports { name, slow_wait, listener } = reports;
         Arc::new(Self {
-            name,
-            listener,
-            slow_wait,
+            reports,
             waits: WaitCounts::default(),
             #[cfg(feature = "metrics")]
             kept_by: AtomicUsize::new(0),
         })
+    }
+
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.reports.name.as_deref()
     }
 
     /// A caller was granted. The listener may panic, so the caller must still own its permits.
@@ -204,7 +203,7 @@ impl Observer {
             return;
         }
         self.waits.count(wait, limited_by);
-        if wait >= self.slow_wait {
+        if wait >= self.reports.slow_wait {
             self.report(&Event::Waited { wait, limited_by });
         }
     }
@@ -219,7 +218,7 @@ impl Observer {
     pub(crate) fn report(&self, event: &Event) {
         #[cfg(feature = "tracing")]
         self.trace(event);
-        if let Some(listener) = &self.listener {
+        if let Some(listener) = &self.reports.listener {
             listener(event);
         }
     }
@@ -230,7 +229,7 @@ impl Observer {
 
     #[cfg(feature = "tracing")]
     fn trace(&self, event: &Event) {
-        let limiter = self.name.as_deref();
+        let limiter = self.name();
         match event {
             Event::Waited { wait, limited_by } => {
                 let (seconds, part) = (wait.as_secs_f64(), limited_by.map(tracing::field::display));

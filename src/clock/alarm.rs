@@ -1,5 +1,6 @@
 //! Alarms: limiters to call at a time, in order.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 use std::task::Waker;
@@ -7,7 +8,7 @@ use std::task::Waker;
 use slab::Slab;
 
 use super::time_order::{TimeOrder, Timed};
-use super::wake_relay;
+use super::wakes::wake_in_order;
 use crate::units::Nanos;
 
 /// Keep this many free entries; after a crowd has left, give the memory back.
@@ -30,6 +31,38 @@ pub(crate) trait OnAlarm: Send + Sync {
     fn wake_all(&self);
 }
 
+/// Goes off once at the time last set.
+pub(crate) trait SetAlarm: fmt::Debug + Send + Sync {
+    /// Sets the alarm; called under the line's lock, so nothing here may call back. Returns whether `due` has come
+    /// by then: the clock has moved since the line read it, and the alarm may have missed that.
+    #[must_use]
+    fn set(&mut self, due: Nanos) -> bool;
+
+    /// Callers wait, but it is unknown until when. Returns whether the alarm is unset; otherwise it goes off once
+    /// for nothing.
+    fn unset(&mut self) -> bool;
+
+    /// No caller waits any more. Returns as [`unset`](Self::unset) does.
+    fn rest(&mut self) -> bool {
+        self.unset()
+    }
+
+    /// Whether callers move the clock when they see how long they have to wait.
+    fn is_moved_by_callers(&self) -> bool {
+        false
+    }
+
+    /// What to start once the line is unlocked, so that the alarm goes off where callers wait. `is_here`: one
+    /// joined or was polled in the place of this call. `is_missed`: what [`set`](Self::set) has returned.
+    fn timer_task(&mut self, is_here: bool, is_missed: bool) -> Option<TimerTask> {
+        let _ = (is_here, is_missed);
+        None
+    }
+}
+
+/// What an alarm needs besides the clock. Called without a lock.
+pub(crate) type TimerTask = Box<dyn FnOnce() + Send>;
+
 /// Calls a limiter whose alarm went off, where no caller is to get its panic. Adds the callers to be woken to
 /// `wake`, and returns how many go on waiting.
 pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) -> usize {
@@ -48,7 +81,7 @@ pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) ->
 pub(super) fn sound(line: &Weak<dyn OnAlarm>) {
     let mut wake = Vec::new();
     sound_in_round(line, &mut wake);
-    wake_relay::wake_in_order(&mut wake);
+    wake_in_order(&mut wake);
 }
 
 /// Names an alarm that is set: when, a number in the order in which they were set, and its place.

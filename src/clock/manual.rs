@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::alarm::{AlarmKeeper, Alarms, OnAlarm, TimedAlarm, sound};
-use super::other::{OtherAlarm, OtherClock, TimerTask};
+use super::OtherClock;
+use super::alarm::{AlarmKeeper, Alarms, OnAlarm, SetAlarm, TimedAlarm, TimerTask, sound};
 use crate::units::Nanos;
 
 /// A clock that moves only by [`advance`](ManualClock::advance), for tests and examples.
@@ -234,7 +234,7 @@ impl OtherClock for ManualClock {
         Nanos::new(self.shared.latest.load(Ordering::SeqCst))
     }
 
-    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Box<dyn OtherAlarm> {
+    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Box<dyn SetAlarm> {
         Box::new(TimedAlarm::new(self.clone(), line))
     }
 
@@ -256,15 +256,16 @@ impl OtherClock for ManualClock {
     }
 }
 
-impl OtherAlarm for TimedAlarm<ManualClock> {
+impl SetAlarm for TimedAlarm<ManualClock> {
     fn set(&mut self, due: Nanos) -> bool {
         self.set(due);
         // After that: a clock that is moved later finds the alarm.
         due <= self.keeper().now()
     }
 
-    fn unset(&mut self) {
+    fn unset(&mut self) -> bool {
         self.unset();
+        true
     }
 
     fn is_moved_by_callers(&self) -> bool {

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::alarm::{AlarmKeeper, Alarms};
+use super::alarm::{AlarmKeeper, Alarms, SetAlarm, TimedAlarm};
 use super::timer_thread::{Slack, TimerThread};
 use crate::sync::{AtomicU64, Ordering, OwnLine};
 use crate::units::{Nanos, saturating_nanos};
@@ -155,6 +155,19 @@ pub(crate) struct SystemAlarms {
 impl AlarmKeeper for SystemAlarms {
     fn change<R>(&self, change: impl FnOnce(&mut Alarms) -> R) -> R {
         self.system.thread.change(self.slack, change)
+    }
+}
+
+/// Neither is unset: the thread comes once for nothing, which costs less than a change under its lock.
+impl SetAlarm for TimedAlarm<SystemAlarms> {
+    fn set(&mut self, due: Nanos) -> bool {
+        self.set(due);
+        // The thread comes for it, however early it is due.
+        false
+    }
+
+    fn unset(&mut self) -> bool {
+        false
     }
 }
 

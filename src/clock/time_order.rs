@@ -1,8 +1,10 @@
-//! What happens at a time, in order.
+//! What happens at a time, in order; and the time of what is decided under one lock.
 
 use std::collections::BTreeSet;
 use std::mem;
 use std::ops::Bound;
+
+use crate::units::Nanos;
 
 /// A number at a time. Those of one time are in the order of their ranks.
 // As one number, which is compared at each step.
@@ -79,5 +81,30 @@ impl TimeOrder {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
+    }
+}
+
+/// Time that does not go back, in the order of the decisions under one lock: the clock may be read before the lock
+/// is taken, and on several processors.
+#[derive(Debug)]
+pub(crate) struct Monotone {
+    latest: Nanos,
+}
+
+impl Monotone {
+    pub(crate) fn new(now: Nanos) -> Self {
+        Self { latest: now }
+    }
+
+    #[inline]
+    pub(crate) fn latest(&self) -> Nanos {
+        self.latest
+    }
+
+    /// The time, when the clock shows `now`.
+    #[inline]
+    pub(crate) fn read(&mut self, now: Nanos) -> Nanos {
+        self.latest = self.latest.max(now);
+        self.latest
     }
 }

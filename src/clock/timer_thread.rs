@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::alarm::{Alarms, OnAlarm, sound_in_round};
-use super::wake_relay::{self, WakeRelay};
+use super::wakes::{WakeRelay, wake_in_order};
 use crate::units::Nanos;
 
 /// The least time between two rounds while few callers wait. Late grants cost no throughput, see
@@ -40,8 +40,8 @@ const FEW: usize = 16;
 const CHAIN: usize = 2;
 
 /// When the first caller does not come, because its runtime is blocked or busy, the clock's thread wakes all
-/// callers by itself: for one round, twice as long the next time, and so on up to this many rounds.
-const MOST_DIRECT: u32 = 64;
+/// callers by itself for this many rounds.
+const DIRECT: u32 = 32;
 
 /// How late a wait may end so that others can end with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +166,8 @@ impl TimerThread {
     /// Holds the rounds, for ever.
     fn run(&self) -> ! {
         wake_precisely();
-        let (mut wake, mut relay) = (Vec::new(), Relay::default());
+        // For how many rounds this thread wakes all callers.
+        let (mut wake, mut direct) = (Vec::new(), 0);
         let mut schedule = self.schedule.lock();
         loop {
             let now = (self.now)();
@@ -196,9 +197,11 @@ impl TimerThread {
             let mut waiting = 0;
             // Without the lock: a caller that goes on may set an alarm.
             let wake_others = || self.wake_relay.wake_others();
-            let failed = self.wake_relay.holds_back()
-                && parking_lot::MutexGuard::unlocked(&mut schedule, wake_others);
-            relay.ended(failed);
+            if self.wake_relay.holds_back()
+                && parking_lot::MutexGuard::unlocked(&mut schedule, wake_others)
+            {
+                direct = DIRECT;
+            }
             while let Some(line) = schedule.pop(now) {
                 parking_lot::MutexGuard::unlocked(&mut schedule, || {
                     waiting += sound_in_round(&line, &mut wake);
@@ -206,10 +209,12 @@ impl TimerThread {
             }
             schedule.is_crowd = schedule.len() + waiting > FEW;
             parking_lot::MutexGuard::unlocked(&mut schedule, || {
-                if wake.len() > CHAIN && relay.begins() {
+                if direct > 0 {
+                    direct -= 1;
+                } else if wake.len() > CHAIN {
                     self.wake_relay.hold_back(wake.drain(1..));
                 }
-                wake_relay::wake_in_order(&mut wake);
+                wake_in_order(&mut wake);
             });
         }
     }
@@ -218,37 +223,6 @@ impl TimerThread {
 /// How long to sleep first.
 fn in_two_steps(sleep: Duration) -> Duration {
     if sleep > LONG { sleep - EARLY } else { sleep }
-}
-
-/// Whether the first caller of a round wakes the others.
-#[derive(Debug, Default)]
-struct Relay {
-    /// Whether it was to do so in the last round.
-    is_on: bool,
-    /// For how many rounds the clock's thread does it.
-    direct: u32,
-    /// For how many it did the last time.
-    last_direct: u32,
-}
-
-impl Relay {
-    /// A round of several callers begins.
-    fn begins(&mut self) -> bool {
-        self.is_on = self.direct == 0;
-        self.direct = self.direct.saturating_sub(1);
-        self.is_on
-    }
-
-    /// The next round begins. `failed`: some callers had not been woken.
-    fn ended(&mut self, failed: bool) {
-        if failed {
-            self.last_direct = (2 * self.last_direct).clamp(1, MOST_DIRECT);
-            self.direct = self.last_direct;
-        } else if self.is_on {
-            self.last_direct = 0;
-        }
-        self.is_on = false;
-    }
 }
 
 /// Asks the kernel to wake this thread when it wants to be woken, and not up to 50 us later, the default
@@ -474,18 +448,5 @@ mod tests {
         assert_eq!(slept, Duration::from_secs(60) - EARLY);
         assert_eq!(in_two_steps(EARLY), EARLY);
         assert_eq!(in_two_steps(LONG), LONG);
-    }
-
-    #[test]
-    fn callers_that_do_not_come_are_trusted_less_and_less_and_again_when_they_do() {
-        let mut relay = Relay::default();
-        // How many rounds the thread wakes all callers before it relies on the first again.
-        let mut direct = |comes: bool| {
-            assert!(relay.begins());
-            relay.ended(!comes);
-            (0..).take_while(|_| relay.direct > 0 && !relay.begins()).count()
-        };
-        assert_eq!([false; 9].map(&mut direct), [1, 2, 4, 8, 16, 32, 64, 64, 64]);
-        assert_eq!([true, false, false, true, true, false].map(direct), [0, 1, 2, 0, 0, 1]);
     }
 }

@@ -7,22 +7,21 @@
 //! in paused time are not decided by the system's time.
 
 use std::fmt;
-use std::pin::Pin;
-use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::sync::Weak;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
-use super::alarm::{OnAlarm, TimedAlarm, sound};
-use super::other::{OtherAlarm, OtherClock, since_epoch};
+use super::alarm::{OnAlarm, SetAlarm, TimedAlarm, TimerTask, sound};
 use super::system::{System, SystemAlarms};
 use super::timer_thread::Slack;
+use super::{OtherClock, since_epoch};
 use crate::units::Nanos;
 
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(super) struct TokioClock {
     origin: Instant,
 }
@@ -32,12 +31,12 @@ impl TokioClock {
         Self { origin: Instant::now() }
     }
 
-    fn alarm(&self, line: Weak<dyn OnAlarm>) -> TokioAlarm {
-        let (clock, state) = (self.clone(), Mutex::default());
-        TokioAlarm { shared: Arc::new(Shared { line, clock, state }), rests: true }
+    fn alarm(self, line: Weak<dyn OnAlarm>) -> TokioAlarm {
+        let due = watch::Sender::new(None);
+        TokioAlarm { clock: self, line, rests: true, due, tasks: Vec::new(), elsewhere: None }
     }
 
-    fn instant(&self, time: Nanos) -> Instant {
+    fn instant(self, time: Nanos) -> Instant {
         self.origin + time.min(Nanos::END).since(Nanos::ZERO)
     }
 }
@@ -48,8 +47,8 @@ impl OtherClock for TokioClock {
         Nanos::ZERO.saturating_add(Instant::now().saturating_duration_since(self.origin))
     }
 
-    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Box<dyn OtherAlarm> {
-        Box::new(self.alarm(line))
+    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Box<dyn SetAlarm> {
+        Box::new((*self).alarm(line))
     }
 
     fn since_epoch(&self) -> Duration {
@@ -75,108 +74,72 @@ impl fmt::Debug for TokioClock {
 /// The alarm of one limiter.
 #[derive(Debug)]
 struct TokioAlarm {
-    shared: Arc<Shared>,
+    clock: TokioClock,
+    line: Weak<dyn OnAlarm>,
     /// No caller waits.
     rests: bool,
-}
-
-#[derive(Debug)]
-struct Shared {
-    line: Weak<dyn OnAlarm>,
-    clock: TokioClock,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Whether callers wait. Without any the tasks end.
-    waiting: bool,
-    /// `None` as long as it is unknown.
-    due: Option<Nanos>,
-    /// The runtimes with a task. The waker is there while the task waits for another alarm.
-    tasks: Vec<(Id, Option<Waker>)>,
+    /// `None` as long as it is unknown. The tasks hear of each change, and end with this sender.
+    due: watch::Sender<Option<Nanos>>,
+    /// The runtimes with a task.
+    tasks: Vec<Id>,
     /// If callers wait outside of these: the alarm of the system's clock.
     elsewhere: Option<TimedAlarm<SystemAlarms>>,
 }
 
-impl OtherAlarm for TokioAlarm {
+impl SetAlarm for TokioAlarm {
     fn set(&mut self, due: Nanos) -> bool {
-        self.change(|state| {
-            state.due = Some(due);
-            self.shared.set_elsewhere(state);
-        });
+        self.due.send_replace(Some(due));
+        self.set_elsewhere();
         // A task or the thread comes for it, however early it is due.
         false
     }
 
     /// It is unknown when the next caller is due. A timer that went on sleeping would move paused time.
-    fn unset(&mut self) {
+    fn unset(&mut self) -> bool {
         // The system's clock may call the limiter once for nothing.
-        self.change(|state| state.due = None);
+        self.due.send_replace(None);
+        true
     }
 
     /// No caller waits: the tasks end.
-    fn rest(&mut self) {
-        if !std::mem::replace(&mut self.rests, true) {
-            self.change(|state| {
-                (state.waiting, state.due) = (false, None);
-                state.elsewhere = None;
-            });
+    fn rest(&mut self) -> bool {
+        if !self.rests {
+            *self = self.clock.alarm(self.line.clone());
         }
+        true
     }
 
-    fn timer_task(&mut self, is_here: bool, _is_missed: bool) -> Option<super::other::TimerTask> {
-        let task = self.timer_task(is_here)?;
-        Some(Box::new(|| task.start()))
-    }
-}
-
-impl TokioAlarm {
-    fn change(&self, change: impl FnOnce(&mut State)) {
-        let wakers: Vec<_> = {
-            let mut state = self.shared.state.lock();
-            change(&mut state);
-            state.tasks.iter_mut().filter_map(|(_, waker)| waker.take()).collect()
-        };
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Sees to it that this place hears of the alarm if a caller `is_here`, or no other place does. Returns a task
-    /// to start.
-    fn timer_task(&mut self, is_here: bool) -> Option<TimerTask> {
+    /// Sees to it that this place hears of the alarm if a caller `is_here`, or no other place does. Returns what
+    /// starts a task.
+    fn timer_task(&mut self, is_here: bool, _is_missed: bool) -> Option<TimerTask> {
         if !is_here && !self.rests {
             return None;
         }
         self.rests = false;
-        let mut state = self.shared.state.lock();
-        state.waiting = true;
         let Some(id) = with_own_time() else {
-            if state.elsewhere.is_none() {
+            if self.elsewhere.is_none() {
                 let alarms = SystemAlarms { system: System::get(), slack: Slack::AUTO };
-                state.elsewhere = Some(TimedAlarm::new(alarms, self.shared.line.clone()));
-                self.shared.set_elsewhere(&mut state);
+                self.elsewhere = Some(TimedAlarm::new(alarms, self.line.clone()));
+                self.set_elsewhere();
             }
             return None;
         };
-        if state.tasks.iter().any(|&(other, _)| other == id) {
+        if self.tasks.contains(&id) {
             return None;
         }
-        state.tasks.push((id, None));
-        Some(TimerTask { id, shared: Arc::clone(&self.shared), sleep: None, over: false })
+        self.tasks.push(id);
+        let task = Task { id, line: self.line.clone(), is_over: false };
+        let task = task.run(self.clock, self.due.subscribe());
+        // Dropping the handle detaches the task. If the runtime has ended meanwhile, its `Drop` does the rest.
+        Some(Box::new(|| _ = Handle::try_current().map(|handle| handle.spawn(task))))
     }
 }
 
-impl Drop for TokioAlarm {
-    fn drop(&mut self) {
-        self.rest();
-    }
-}
-
-impl Shared {
+impl TokioAlarm {
     /// Sets the alarm of the system's clock. That is late by some microseconds, never early: what is due by it is
     /// due by tokio's clock.
-    fn set_elsewhere(&self, state: &mut State) {
-        if let (Some(alarm), Some(due)) = (&mut state.elsewhere, state.due) {
+    fn set_elsewhere(&mut self) {
+        if let (Some(alarm), Some(due)) = (&mut self.elsewhere, *self.due.borrow()) {
             alarm.set(System::get().at(self.clock.instant(due).into_std()));
         }
     }
@@ -196,90 +159,47 @@ static WITHOUT_TASKS: Mutex<Vec<Id>> = Mutex::new(Vec::new());
 const MOST_WITHOUT_TASKS: usize = 64;
 
 /// The task that calls a limiter at its alarm, until no caller waits there.
-struct TimerTask {
+struct Task {
     id: Id,
-    shared: Arc<Shared>,
-    sleep: Option<Pin<Box<Sleep>>>,
-    over: bool,
+    line: Weak<dyn OnAlarm>,
+    is_over: bool,
 }
 
-impl TimerTask {
-    fn start(self) {
-        // Dropping the handle detaches the task. If the runtime has ended meanwhile, `Drop` below does the
-        // rest.
-        if let Ok(handle) = Handle::try_current() {
-            drop(handle.spawn(self));
-        }
-    }
-
-    /// The next alarm, if it is known. Ends this task if no caller waits.
-    fn due(&mut self, waker: &Waker) -> Option<Nanos> {
-        let mut state = self.shared.state.lock();
-        if !state.waiting {
-            state.tasks.retain(|&(id, _)| id != self.id);
-            self.over = true;
-        } else if let Some((_, entry)) = state.tasks.iter_mut().find(|(id, _)| *id == self.id) {
-            *entry = Some(waker.clone());
-        }
-        state.due
-    }
-
-    /// The alarm goes off here, unless it has gone off elsewhere or was set for another time. Returns whether it
-    /// does.
-    fn goes_off(&self, due: Nanos) -> bool {
-        let mut state = self.shared.state.lock();
-        let goes_off = state.due.take_if(|latest| *latest == due).is_some();
-        // The limiter sets the next alarm, of which this task needs no news.
-        if let Some((_, entry)) = state.tasks.iter_mut().find(|(id, _)| *id == self.id) {
-            *entry = None;
-        }
-        goes_off
-    }
-}
-
-impl Future for TimerTask {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        loop {
-            let due = self.due(context.waker());
-            if self.over {
-                return Poll::Ready(());
-            }
-            let Some(due) = due else {
-                self.sleep = None;
-                return Poll::Pending;
+impl Task {
+    async fn run(mut self, clock: TokioClock, mut due: watch::Receiver<Option<Nanos>>) {
+        while !self.is_over {
+            let next = *due.borrow_and_update();
+            let changed = match next {
+                // Rounded up by tokio to its tick of a millisecond: late, never early.
+                Some(next) => timeout_at(clock.instant(next), due.changed()).await.ok(),
+                None => Some(due.changed().await),
             };
-            // Rounded up by tokio to its tick of a millisecond: late, never early.
-            let deadline = self.shared.clock.instant(due);
-            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-            if sleep.deadline() != deadline {
-                sleep.as_mut().reset(deadline);
-            }
-            if sleep.as_mut().poll(context).is_pending() {
-                return Poll::Pending;
-            }
-            if self.goes_off(due) {
-                sound(&self.shared.line);
-            }
+            let changed = match changed {
+                Some(changed) => changed,
+                None => {
+                    sound(&self.line);
+                    // It may go off elsewhere too, for nothing. Here it goes off again once it is set again.
+                    due.changed().await
+                }
+            };
+            self.is_over = changed.is_err();
         }
     }
 }
 
 /// The runtime shuts down or has no timers: waiters within it, or elsewhere, must not depend on it.
-impl Drop for TimerTask {
+impl Drop for Task {
     fn drop(&mut self) {
-        if self.over {
+        if self.is_over {
             return;
         }
-        self.shared.state.lock().tasks.retain(|&(id, _)| id != self.id);
         {
             let mut without_tasks = WITHOUT_TASKS.lock();
             without_tasks.retain(|&id| id != self.id);
             without_tasks.truncate(MOST_WITHOUT_TASKS - 1);
             without_tasks.insert(0, self.id);
         }
-        if let Some(line) = self.shared.line.upgrade() {
+        if let Some(line) = self.line.upgrade() {
             line.wake_all();
         }
     }
@@ -287,6 +207,7 @@ impl Drop for TimerTask {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 
@@ -316,7 +237,7 @@ mod tests {
         let (line, heard) = line();
         let clock = TokioClock::new();
         let mut alarm = clock.alarm(Arc::downgrade(&line));
-        assert!(alarm.timer_task(true).is_none());
+        assert!(alarm.timer_task(true, false).is_none());
         // It may have gone off too early: then the limiter sets it again, for the same time.
         let due = clock.now();
         for _ in 0..3 {
@@ -327,7 +248,7 @@ mod tests {
         alarm.set(due);
         heard.recv_timeout(Duration::from_millis(20)).expect_err("no caller is there");
         // The next caller has the alarm that is set.
-        assert!(alarm.timer_task(true).is_none());
+        assert!(alarm.timer_task(true, false).is_none());
         heard.recv_timeout(LONG).expect("it goes off");
     }
 
@@ -337,7 +258,7 @@ mod tests {
         let clock = TokioClock::new();
         let mut alarm = clock.alarm(Arc::downgrade(&line));
         alarm.set(clock.now());
-        assert!(alarm.timer_task(false).is_none(), "not a task, but the thread");
+        assert!(alarm.timer_task(false, false).is_none(), "not a task, but the thread");
         heard.recv_timeout(LONG).expect("it goes off");
     }
 
@@ -352,7 +273,7 @@ mod tests {
         paused().block_on(async {
             let clock = TokioClock::new();
             let mut alarm = clock.alarm(Arc::downgrade(&line));
-            alarm.timer_task(true).expect("a task").start();
+            alarm.timer_task(true, false).expect("a task")();
             alarm.set(clock.now().saturating_add(LONG));
             tokio::time::sleep(LONG / 2).await;
             alarm.unset();
@@ -372,7 +293,7 @@ mod tests {
         let mut alarm = clock.alarm(Arc::downgrade(&line));
         for runtime in [&first, &second] {
             runtime.block_on(async {
-                alarm.timer_task(true).expect("a task").start();
+                alarm.timer_task(true, false).expect("a task")();
                 tokio::task::yield_now().await;
             });
         }
@@ -393,8 +314,8 @@ mod tests {
             let alarms = alarms.metrics();
             let clock = TokioClock::new();
             let mut alarm = clock.alarm(Arc::downgrade(&line));
-            alarm.timer_task(true).expect("a task").start();
-            assert!(alarm.timer_task(true).is_none());
+            alarm.timer_task(true, false).expect("a task")();
+            assert!(alarm.timer_task(true, false).is_none());
             tokio::task::yield_now().await;
             assert_eq!(alarms.num_alive_tasks(), 1);
             heard.try_recv().expect_err("the time is unknown");

@@ -1,14 +1,22 @@
-//! Callers that are woken go on one behind the other.
+//! Callers that are woken together.
 //!
-//! A caller that goes on can give back what others wait for, and so wake them. They go on behind all that were woken
-//! with it, because these are ahead of them.
+//! They go on one behind the other. A caller that goes on can give back what others wait for, and so wake them. These go
+//! on behind all that were woken with it, because those are ahead of them.
+//!
+//! The callers of a round of the clock's thread wake each other. To wake a task of another thread costs a lock and often
+//! a system call; to wake one of the own runtime is a push to a queue. So the thread wakes the first caller of a round
+//! only, and that one wakes the others when it is polled. No caller depends on that: the thread comes back, see
+//! [`TimerThread`](super::timer_thread::TimerThread).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 use std::thread;
+
+use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// A caller that goes on where it is woken.
 pub(crate) trait Woken: Send + Sync {
@@ -78,12 +86,124 @@ fn wake_each(wakers: &mut dyn ExactSizeIterator<Item = Waker>) {
     }
 }
 
+/// The wakers that were held back.
+#[derive(Debug)]
+pub(super) struct WakeRelay {
+    /// Whether there are any. Written under the lock, and read without it by callers that need not know exactly.
+    holds_back: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl WakeRelay {
+    pub(super) fn new() -> Self {
+        Self { holds_back: AtomicBool::new(false), wakers: Mutex::new(Vec::new()) }
+    }
+
+    /// Keeps wakers until the next caller is polled or the next round begins.
+    pub(super) fn hold_back(&self, others: impl IntoIterator<Item = Waker>) {
+        let mut wakers = self.wakers.lock();
+        wakers.extend(others);
+        self.holds_back.store(!wakers.is_empty(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn holds_back(&self) -> bool {
+        self.holds_back.load(Ordering::Relaxed)
+    }
+
+    /// Wakes those that were held back. Returns whether there were any.
+    // A caller that was woken sees what was held back before it was woken.
+    #[inline]
+    pub(super) fn wake_others(&self) -> bool {
+        self.holds_back() && self.wake_all()
+    }
+
+    #[inline(never)]
+    fn wake_all(&self) -> bool {
+        let mut others = {
+            let mut wakers = self.wakers.lock();
+            self.holds_back.store(false, Ordering::Relaxed);
+            mem::take(&mut *wakers)
+        };
+        let any = !others.is_empty();
+        wake_in_order(&mut others);
+        any
+    }
+}
+
+/// Wakes callers in this order. No panic of a waker, nor of a caller that goes on, is for the thread that comes here.
+pub(super) fn wake_in_order(wakers: &mut Vec<Waker>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| wake_in_turn(&mut wakers.drain(..))));
+}
+
+#[cfg(all(test, tollgate_loom))]
+mod loom {
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    use ::loom::sync::atomic::AtomicUsize;
+    use ::loom::thread;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Two callers are polled while the clock's thread ends one round and begins the next.
+    #[test]
+    fn each_caller_of_a_round_is_woken_once() {
+        ::loom::model(|| {
+            let (relay, woken) = (Arc::new(WakeRelay::new()), Arc::new(Woken::default()));
+            let polled = || {
+                let relay = Arc::clone(&relay);
+                thread::spawn(move || _ = relay.wake_others())
+            };
+            let polled = [polled(), polled()];
+            relay.hold_back([Waker::from(Arc::clone(&woken)), Waker::from(Arc::clone(&woken))]);
+            relay.wake_others();
+            polled.into_iter().for_each(|caller| caller.join().expect("no panic"));
+            assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+        });
+    }
+
+    /// A caller that was woken before it is polled wakes those that were held back, while one of the round before does.
+    /// The clock's thread does not come back.
+    #[test]
+    fn the_first_caller_of_a_round_wakes_the_others() {
+        ::loom::model(|| {
+            let (relay, woken) = (Arc::new(WakeRelay::new()), Arc::new(Woken::default()));
+            let waker = || Waker::from(Arc::clone(&woken));
+            relay.hold_back([waker()]);
+            let is_woken = Arc::new(AtomicBool::new(false));
+            let first = thread::spawn({
+                let (relay, is_woken) = (Arc::clone(&relay), Arc::clone(&is_woken));
+                move || is_woken.load(Ordering::Acquire).then(|| relay.wake_others()).is_some()
+            });
+            let other = thread::spawn({
+                let relay = Arc::clone(&relay);
+                move || _ = relay.wake_others()
+            });
+            relay.hold_back([waker()]);
+            is_woken.store(true, Ordering::Release);
+            other.join().expect("no panic");
+            if first.join().expect("no panic") {
+                assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+            }
+        });
+    }
+}
+
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use std::task::Wake;
 
     use super::*;
-    use crate::sync::Mutex;
 
     /// A caller that logs that it goes on, and then wakes the next one.
     struct Caller {

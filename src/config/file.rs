@@ -51,22 +51,10 @@ struct Field(&'static str);
 
 impl<'de> Deserialize<'de> for Field {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
-
-        impl Visitor<'_> for Name {
-            type Value = Field;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a field")
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Field, E> {
-                let field = FIELDS.iter().find(|field| **field == name);
-                field.map(|field| Field(field)).ok_or_else(|| E::unknown_field(name, FIELDS))
-            }
-        }
-
-        deserializer.deserialize_identifier(Name)
+        from_text(deserializer, "the name of a field", |name| {
+            let field = FIELDS.iter().find(|field| **field == name).map(|field| Field(field));
+            field.ok_or_else(|| -> de::value::Error { de::Error::unknown_field(name, FIELDS) })
+        })
     }
 }
 

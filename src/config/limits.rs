@@ -49,8 +49,8 @@ use crate::policy::headroom::{Headroom, Rest};
 ///
 /// A rate without a `burst` or a window is evenly spaced: `10/min` is a call each 6 s, `10/min burst 10` lets ten go at once.
 ///
-/// A limit is a text, as [`AllOf`] reads it. Each policy can also be a field of a struct of your own, by its own type or as
-/// [`AnyPolicy`](crate::AnyPolicy), [`AllOf`], a tuple or an array. It is read and written as its text.
+/// A limit is a text, as [`AllOf`] reads it. [`AllOf`], [`AnyPolicy`](crate::AnyPolicy) and [`Rate`](crate::Rate) can also be
+/// fields of a struct of your own. They are read and written as their texts.
 ///
 /// The file does not bound the queues; [`RateLimiters::with_options`](crate::RateLimiters::with_options) does.
 #[derive(Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::KeyedRateLimiter;
-use super::acquire::KeyPlace;
+use super::call::KeyPlace;
 use super::hash::FastHash;
 use crate::clock::Clock;
 use crate::error::Error;

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::KeyedRateLimiter;
-use super::common::Options;
 use super::hash::FastHash;
-use super::states::Rule;
+use super::shard::{Options, Rule};
 use super::table::Table;
 use crate::clock::Clock;
 use crate::observe::{Event, Reports};

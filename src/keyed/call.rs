@@ -1,29 +1,39 @@
-//! What a call does at its key.
+//! What a call does at its key, and where it stands there.
 //!
 //! Most calls are decided by [`attempt`](Call::attempt): the key is there, and its word says whether the permits are
-//! ready. All others [`arrive`](Call::arrive): they put the key into the table, are decided by its state, or go to the
-//! queue of its limiter.
+//! ready. All others [`arrive`](Call::arrive): they put the key into the table, are decided by its state, or wait in
+//! the queue of its limiter.
 
+use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use super::hash::FastHash;
 use super::shard::Shard;
-use super::table::{Gone, Table};
+use super::table::Table;
 use super::to_key::ToKey;
 use crate::clock::Monotone;
 use crate::error::Error;
-use crate::limiter::Ask;
+use crate::limiter::{Ask, Borrowed, Handle, InProcess, Queue, sealed::Sealed};
 use crate::line::{Charge, Inner, Line};
 use crate::policy::Policy;
 use crate::policy::packed::Attempt;
+use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, GrantId, GrantOwner, KeyGuard, OpenGrant, RateLimiter};
 use crate::sync::MutexGuard;
 use crate::units::Nanos;
 use crate::wait_queue::AfterUnlock;
 
-/// A key, in the borrowed form that the caller passed.
+/// One key of a [`KeyedRateLimiter`](crate::KeyedRateLimiter), borrowed: what a call waits at. `Q` is the borrowed form of the key that
+/// the caller passed.
+pub struct KeyRef<'a, K, P: Policy, Q: ?Sized = K, S = FastHash>(
+    pub(super) Call<'a, 'a, K, P, Q, S>,
+);
+
+/// A key, in the borrowed form that the caller passed. Its grants borrow the table alone.
 pub(super) struct Call<'t, 'k, K, P: Policy, Q: ?Sized, S> {
     pub(super) table: &'t Table<K, P, S>,
     pub(super) key: &'k Q,
@@ -38,10 +48,9 @@ pub(crate) enum GrantOrWait<'a, P: Policy> {
 /// A grant that was opened, and the receipt of its charge.
 type Opened<'a, P> = ((GrantId, &'a OpenGrant), <P as Policy>::Receipt);
 
-/// A key in the table, which is locked. The fields are dropped in this order.
+/// A key in the table, which is locked.
 struct Entered<'a, K, P: Policy, S> {
     shard: MutexGuard<'a, Shard<K, P, S>>,
-    gone: Gone<'a, K>,
     number: usize,
     bucket: usize,
     now: Nanos,
@@ -90,7 +99,7 @@ where
     /// The hash of the key, and its shard.
     #[inline(always)]
     fn place(&self) -> (u64, usize) {
-        let hash = self.table.hash_of(self.key);
+        let hash = self.table.common.hasher.hash_one(self.key);
         (hash, self.table.number_of(hash))
     }
 
@@ -156,10 +165,7 @@ where
         max_wait: Option<Duration>,
     ) -> Result<GrantOrWait<'t, P>, Error> {
         let mut entered = self.enter(false)?;
-        let Entered { ref mut shard, number, bucket, now, is_new, .. } = entered;
-        if !P::HELD {
-            shard.settle(bucket, now);
-        }
+        let Entered { ref mut shard, number, bucket, now, is_new } = entered;
         let outcome = match shard.decide(bucket, now, cost, max_wait) {
             Some(Ok(charge)) => {
                 let open = self.open(shard, number);
@@ -172,11 +178,14 @@ where
             let idle_at = shard.idle_at(bucket, now).unwrap_or_default();
             // A refused key takes no room, unless it would begin anew with each call: what its callers wait for would
             // never come.
-            let fills = || idle_at > now;
             match &outcome {
-                Err(Error::Denied { .. }) if fills() => self.changed(entered, idle_at),
+                Err(Error::Denied { .. }) if idle_at > now => self.changed(entered, idle_at),
                 Ok(_) => self.changed(entered, idle_at),
-                Err(_) => entered.gone.keys.push(shard.remove(bucket)),
+                Err(_) => {
+                    let key = shard.remove(bucket);
+                    drop(entered);
+                    self.table.drop_keys(key.into_iter().collect());
+                }
             }
         }
         outcome
@@ -196,8 +205,10 @@ where
         let Self { table, key } = *self;
         let max_keys = if closes { usize::MAX } else { table.common.options.max_keys };
         let (hash, number) = self.place();
+        let mut is_swept = false;
         loop {
-            let mut gone = Gone { keys: Vec::new(), of: &table.keys };
+            // Dropped after unlocking, like all keys.
+            let new;
             let mut shard = table.lock(number);
             if shard.is_closed && !closes {
                 shard.stats.refused += 1;
@@ -205,16 +216,21 @@ where
             }
             let now = shard.now();
             if let Some(bucket) = shard.find(hash, |entry| key.is_key(entry)) {
-                return Ok(Entered { shard, gone, number, bucket, now, is_new: false });
+                return Ok(Entered { shard, number, bucket, now, is_new: false });
             }
-            // Dropped after unlocking, like all keys.
-            let new = key.to_key();
+            // Before the shard doubles, its idle keys go.
+            if shard.is_full() && !is_swept {
+                drop(shard);
+                table.sweep(number);
+                is_swept = true;
+                continue;
+            }
+            new = key.to_key();
             let state = shard.absent(&new, now);
             let more = |keys| (keys < max_keys).then_some(keys + 1);
             if table.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
-                let bucket;
-                (bucket, gone.keys) = shard.insert((hash, new), state, now);
-                return Ok(Entered { shard, gone, number, bucket, now, is_new: true });
+                let bucket = shard.insert((hash, new), state, now);
+                return Ok(Entered { shard, number, bucket, now, is_new: true });
             }
             drop(shard);
             table.make_room(number)?;
@@ -266,4 +282,146 @@ where
 #[inline(always)]
 fn refused(wait: Nanos) -> Error {
     Error::Denied { retry_after: Some(wait.since(Nanos::ZERO)), part: None }
+}
+
+/// Where a caller of a key stands: at the limiter of the key, once it has asked.
+pub struct KeyPlace<P: Policy>(Option<(Option<RateLimiter<P>>, LinePlace<P>)>);
+
+impl<P: Policy> Default for KeyPlace<P> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<P: Policy> fmt::Debug for KeyPlace<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            None => f.write_str("outside"),
+            Some((_, place)) => place.fmt(f),
+        }
+    }
+}
+
+impl<P: Policy> KeyPlace<P> {
+    pub(super) fn poll<'a>(
+        &mut self,
+        ask: &Ask<P::Cost>,
+        arrive: impl FnOnce() -> Result<GrantOrWait<'a, P>, Error>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Grant<'a, P>, Error>> {
+        if self.0.is_none() {
+            self.0 = Some((None, LinePlace::over()));
+            match arrive()? {
+                GrantOrWait::Granted(grant) => return Poll::Ready(Ok(grant)),
+                GrantOrWait::Waiting(limiter) => self.wait_at(limiter),
+            }
+        }
+        let Some((limiter, place)) = &mut self.0 else { unreachable!("it has asked") };
+        RateLimiter::poll_acquire(limiter, ask, place, context)
+    }
+
+    fn wait_at(&mut self, limiter: RateLimiter<P>) {
+        self.0 = Some((Some(limiter), LinePlace::default()));
+    }
+
+    pub(super) fn enter(
+        &mut self,
+        line: impl FnOnce() -> Result<Arc<Line<P>>, Error>,
+        ask: &Ask<P::Cost>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        if self.0.is_none() {
+            self.wait_at(RateLimiter::of_line(line()?));
+        }
+        let Some((limiter, place)) = &mut self.0 else { unreachable!("it has asked") };
+        RateLimiter::poll_enter(limiter, ask, place, context)
+    }
+
+    pub(super) fn leave(&mut self, ask: &Ask<P::Cost>) {
+        if let Some((limiter, place)) = &mut self.0 {
+            RateLimiter::leave(limiter, ask, place);
+        }
+    }
+
+    pub(super) fn delay(&self) -> Duration {
+        match &self.0 {
+            Some((limiter, place)) => RateLimiter::delay(limiter, place),
+            None => Duration::ZERO,
+        }
+    }
+
+    pub(super) fn into_line(self) -> (RateLimiter<P>, LinePlace<P>) {
+        let Some((Some(limiter), place)) = self.0 else { unreachable!("it has entered") };
+        (limiter, place)
+    }
+}
+
+impl<K, P: Policy, Q: ?Sized, S> Clone for KeyRef<'_, K, P, Q, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, P: Policy, Q: ?Sized, S> Copy for KeyRef<'_, K, P, Q, S> {}
+
+impl<K, P: Policy, Q: ?Sized, S> Clone for Call<'_, '_, K, P, Q, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, P: Policy, Q: ?Sized, S> Copy for Call<'_, '_, K, P, Q, S> {}
+
+impl<K, P: Policy, Q: fmt::Debug + ?Sized, S> fmt::Debug for KeyRef<'_, K, P, Q, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("KeyRef").field(&self.0.key).finish()
+    }
+}
+
+impl<K, P: Policy, Q: ?Sized, S> Sealed for KeyRef<'_, K, P, Q, S> {}
+
+impl<K, P: Policy, Q: ?Sized, S> InProcess for KeyRef<'_, K, P, Q, S> where Self: Queue {}
+
+impl<'a, K, P, Q, S> Queue for KeyRef<'a, K, P, Q, S>
+where
+    K: Hash + Eq + Send + 'static,
+    P: Policy,
+    Q: ToKey<K> + ?Sized,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    type Cost = P::Cost;
+    type Grant = Grant<'a, P>;
+    type Handle = Borrowed<Self>;
+    type Place = KeyPlace<P>;
+    type Owned = RateLimiter<P>;
+
+    fn poll_acquire(
+        limiter: &mut Self::Handle,
+        ask: &Ask<P::Cost>,
+        place: &mut KeyPlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Grant<'a, P>, Error>> {
+        place.poll(ask, || limiter.get().0.grant_or_wait(ask), context)
+    }
+
+    fn poll_enter(
+        limiter: &mut Self::Handle,
+        ask: &Ask<P::Cost>,
+        place: &mut KeyPlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        place.enter(|| limiter.get().0.line(false), ask, context)
+    }
+
+    fn leave(_: &Self::Handle, ask: &Ask<P::Cost>, place: &mut KeyPlace<P>) {
+        place.leave(ask);
+    }
+
+    fn delay(_: &Self::Handle, place: &KeyPlace<P>) -> Duration {
+        place.delay()
+    }
+
+    fn into_owned(_: &mut Self::Handle, place: KeyPlace<P>) -> (RateLimiter<P>, LinePlace<P>) {
+        place.into_line()
+    }
 }

@@ -1,7 +1,6 @@
-//! The hash functions of keys.
+//! The hash function of keys.
 
-use std::fmt;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, DefaultHasher};
 
@@ -37,46 +36,10 @@ impl FastHash {
 }
 
 impl BuildHasher for FastHash {
-    type Hasher = FastHasher;
+    type Hasher = DefaultHasher;
 
     #[inline]
-    fn build_hasher(&self) -> FastHasher {
-        FastHasher(self.0.build_hasher())
+    fn build_hasher(&self) -> DefaultHasher {
+        self.0.build_hasher()
     }
-}
-
-/// The hasher of a [`FastHash`].
-#[derive(Clone)]
-pub struct FastHasher(DefaultHasher);
-
-impl fmt::Debug for FastHasher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FastHasher").finish_non_exhaustive()
-    }
-}
-
-/// Hands each of these on, as some of them are faster than their bytes.
-macro_rules! hand_on {
-    ($($write:ident: $number:ty),+) => {
-        $(
-            #[inline]
-            fn $write(&mut self, number: $number) {
-                self.0.$write(number);
-            }
-        )+
-    };
-}
-
-impl Hasher for FastHasher {
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0.finish()
-    }
-
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.write(bytes);
-    }
-
-    hand_on!(write_u8: u8, write_u16: u16, write_u32: u32, write_u64: u64, write_u128: u128, write_usize: usize);
 }

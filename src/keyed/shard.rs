@@ -1,42 +1,138 @@
 //! One shard of the keys, under one lock: a hash table of keys, and what is kept of each.
 //!
-//! A call at a key decides on its state, as a limiter does while no caller waits. Where that is not enough the key gets
-//! a limiter, [`Line`], and its callers go there.
+//! A key is kept as a word if its policy has that form, else as a state. Both decide as a limiter does while no caller
+//! waits. A key at which a caller waits, a grant is kept, or the policy is the key's own is a limiter, a [`Line`]. It
+//! goes back to a word or a state when the limiter has nothing to do.
 //!
 //! The last grant may still be settled, so its key must stay. Most grants are dropped before the next call: they are
-//! only noted, beside the lock. If one is still there when the lock is taken again, its key gets a limiter, in which
-//! such corrections are counted, and which the grant finds by its number.
+//! only noted, beside the lock. If one is still there when the lock is taken again, its key becomes a limiter, which
+//! counts corrections, and which the grant finds by its number.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashTable;
 
-use super::common::Common;
-use super::states::{Rule, States, Word};
-use crate::clock::Monotone;
+use crate::clock::{Clock, Monotone};
 use crate::error::Error;
 use crate::line::{Charge, Line, denied};
+use crate::observe::{Observer, Reports};
 use crate::policy::packed::Attempt;
 use crate::policy::{Cost, Policy, PolicyExt};
 use crate::rate_limiter::GrantId;
 use crate::stats::Stats;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, NEVER};
+use crate::wait_queue::{AfterUnlock, Bounds, NEVER};
+
+/// What the shards have in common.
+pub(super) struct Common<S> {
+    pub(super) clock: Clock,
+    pub(super) hasher: S,
+    pub(super) options: Options,
+    /// Of all keys.
+    pub(super) observer: Arc<Observer>,
+}
+
+/// The options chosen in the builder.
+pub(super) struct Options {
+    pub(super) reports: Reports,
+    pub(super) max_keys: usize,
+    /// The bounds of each key's queue.
+    pub(super) bounds: Bounds,
+    /// Whether an absent key begins as a new one instead of an idle one.
+    pub(super) absent_is_new: bool,
+}
+
+impl<S> Common<S> {
+    /// The limiter of a key.
+    pub(super) fn line<P: Policy>(&self, policy: P, state: P::State) -> Arc<Line<P>> {
+        Line::of_key(policy, state, (&self.clock, &self.observer), self.options.bounds)
+    }
+}
+
+/// Where the policy of a key comes from.
+pub(super) enum Rule<K, P> {
+    One(P),
+    /// A function of the key. Each key is a limiter then.
+    Each(Box<dyn Fn(&K) -> P + Send + Sync>),
+}
+
+/// What is kept of a key.
+pub(super) enum Kept<P: Policy> {
+    /// The state in 63 bits. It has no room for what refunds need, so no grant of the key is kept.
+    Word(u64),
+    State(Box<P::State>),
+    Line(Arc<Line<P>>),
+}
+
+impl<P: Policy> Kept<P> {
+    fn new(policy: &P, state: P::State, now: Nanos) -> Self {
+        match P::HOOKS.packed.and_then(|packed| (packed.pack)(policy, &state, now)) {
+            Some(word) => Self::Word(word),
+            None => Self::State(Box::new(state)),
+        }
+    }
+
+    /// Uses the state with its policy. `None`: the key is a limiter.
+    fn with<R>(
+        &mut self,
+        rule: &Rule<impl Sized, P>,
+        now: Nanos,
+        act: impl FnOnce(&P, &mut P::State) -> R,
+    ) -> Option<R> {
+        let Rule::One(policy) = rule else { return None };
+        match self {
+            Self::Line(_) => None,
+            Self::State(state) => Some(act(policy, state)),
+            Self::Word(word) => {
+                let mut state = (P::HOOKS.packed?.unpack)(policy, *word);
+                let result = act(policy, &mut state);
+                *self = Self::new(policy, state, now);
+                Some(result)
+            }
+        }
+    }
+
+    /// From when on the key is idle; `None` while it is in use. A limiter that has nothing to do becomes a state.
+    fn idle_at(
+        &mut self,
+        rule: &Rule<impl Sized, P>,
+        now: Nanos,
+        stats: &mut Stats,
+    ) -> Option<Nanos> {
+        if let Self::Line(line) = self {
+            // No one else can get at a limiter that this table alone has.
+            let is_alone = Arc::strong_count(line) == 1;
+            let (state, counts) = line.quiet_state(now).filter(|_| is_alone)?;
+            let Rule::One(policy) = rule else {
+                return Some(line.policy().idle_at(&state).unwrap_or(NEVER));
+            };
+            stats.add(counts);
+            *self = Self::new(policy, state, now);
+        }
+        self.with(rule, now, |policy, state| policy.idle_at(state).unwrap_or(NEVER))
+    }
+}
+
+struct Entry<K, P: Policy> {
+    key: K,
+    kept: Kept<P>,
+}
 
 // In the order of use, so that a call needs few cache lines of it.
 #[repr(C)]
 pub(super) struct Shard<K, P: Policy, S> {
     pub(super) is_closed: bool,
     pub(super) time: Monotone,
-    table: HashTable<Entry<K>>,
+    table: HashTable<Entry<K, P>>,
     /// The number of grants, and the bucket of the key that was asked last.
     grants: u64,
     last: usize,
     pub(super) stats: Stats,
-    states: States<K, P>,
+    rule: Arc<Rule<K, P>>,
     /// The number of the change of the rule that holds here.
     changes: u64,
     /// The limiters of grants that are kept.
@@ -44,18 +140,10 @@ pub(super) struct Shard<K, P: Policy, S> {
     /// No key is idle before, and the alarm need not look before.
     idle_from: Nanos,
     pub(super) look_at: Nanos,
-    /// Since when there have been keys of which the first is not known: with waiters, or grants that are kept.
+    /// Since when there have been keys of which it is not known when they will be idle: with waiters, or kept grants.
     in_use_since: Option<Nanos>,
     common: Arc<Common<S>>,
 }
-
-struct Entry<K> {
-    key: K,
-    word: Word,
-}
-
-/// A bucket is valid until a key is added or the lock is released.
-const FOUND: &str = "found under this lock";
 
 /// Decides about a caller at a key at which none waits. `None`: it has to wait, or holds a place. Both need a limiter.
 fn decide<P: Policy>(
@@ -91,7 +179,7 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
             grants: 0,
             last: 0,
             stats: Stats::default(),
-            states: States::new(rule),
+            rule,
             changes: 0,
             held: BTreeMap::new(),
             idle_from: NEVER,
@@ -106,11 +194,20 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         self.time.read(self.common.clock.now())
     }
 
+    /// The bucket of a key. It is valid until a key is added or the lock is released.
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(&K) -> bool) -> Option<usize> {
         self.table.find_bucket_index(hash, |entry| is_it(&entry.key))
     }
 
-    /// Decides a call by the word of its key, if there is one and it is enough. Counts nothing.
+    /// What is kept of a key, with the rule and the counts.
+    fn kept(&mut self, bucket: usize) -> (&mut Kept<P>, &Rule<K, P>, &mut Stats) {
+        let Self { table, rule, stats, .. } = self;
+        let entry = table.get_bucket_mut(bucket).expect("found under this lock");
+        (&mut entry.kept, rule, stats)
+    }
+
+    /// Decides a call by the word of its key, if there is one and it is enough: the same decision as by its state, in
+    /// fewer steps. Counts nothing.
     #[inline(always)]
     pub(super) fn attempt(
         &mut self,
@@ -123,7 +220,22 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
             return Attempt::Undecided;
         };
         self.last = entry.bucket_index();
-        self.states.attempt(&mut entry.into_mut().word, now, cost)
+        let (Some(packed), Rule::One(policy), Kept::Word(word)) =
+            (P::HOOKS.packed, &*self.rule, &mut entry.into_mut().kept)
+        else {
+            return Attempt::Undecided;
+        };
+        if cost.is_zero() {
+            return Attempt::Undecided;
+        }
+        match (packed.attempt)(policy, *word, now, cost) {
+            Attempt::Granted((state, receipt)) => {
+                *word = state;
+                Attempt::Granted(receipt)
+            }
+            Attempt::NotBefore(due) => Attempt::NotBefore(due),
+            Attempt::Undecided => Attempt::Undecided,
+        }
     }
 
     /// Decides a call by the state of its key, and counts it. `None`: it takes the [line](Self::line) of the key.
@@ -135,12 +247,16 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         max_wait: Option<Duration>,
     ) -> Option<Result<Charge<P::Receipt>, Error>> {
         self.last = bucket;
-        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
+        let (kept, rule, stats) = self.kept(bucket);
+        if !P::HELD && matches!(rule, Rule::One(_)) {
+            // A limiter that has nothing to do becomes a state again.
+            kept.idle_at(rule, now, stats);
+        }
         let decide = |policy: &P, state: &mut _| decide(policy, state, now, cost, max_wait);
-        let decided = self.states.with(word, now, decide)??;
+        let decided = kept.with(rule, now, decide)??;
         match &decided {
-            Ok(charge) => self.stats.granted += u64::from(charge.receipt.is_some()),
-            Err(_) => self.stats.refused += 1,
+            Ok(charge) => stats.granted += u64::from(charge.receipt.is_some()),
+            Err(_) => stats.refused += 1,
         }
         Some(decided)
     }
@@ -161,78 +277,71 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
 
     /// The limiter of a key, made if it has none.
     pub(super) fn line(&mut self, bucket: usize) -> Arc<Line<P>> {
-        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
-        if let Some(line) = self.states.line(*word) {
-            return Arc::clone(line);
+        let latest = self.time.latest();
+        if let Some((policy, state)) = self.copy(bucket, latest) {
+            let line = self.common.line(policy, state);
+            *self.kept(bucket).0 = Kept::Line(line);
+            self.may_be_idle(Nanos::ZERO);
         }
-        let Some(state) = self.states.take(*word) else { unreachable!("it has no limiter") };
-        let line = self.common.line(self.states.one().clone(), state);
-        *word = self.states.add_line(Arc::clone(&line));
-        self.may_be_idle(Nanos::ZERO);
-        line
+        let Kept::Line(line) = self.kept(bucket).0 else { unreachable!("it has one now") };
+        Arc::clone(line)
     }
 
     /// All limiters.
     pub(super) fn lines(&self) -> Vec<Arc<Line<P>>> {
-        self.table.iter().filter_map(|entry| self.states.line(entry.word)).cloned().collect()
+        let line = |entry: &Entry<K, P>| match &entry.kept {
+            Kept::Line(line) => Some(Arc::clone(line)),
+            Kept::Word(_) | Kept::State(_) => None,
+        };
+        self.table.iter().filter_map(line).collect()
     }
 
-    /// A copy of the policy and the state of a key. `None`: it has a limiter.
+    /// A copy of the policy and the state of a key. `None`: it is a limiter.
     pub(super) fn copy(&mut self, bucket: usize, now: Nanos) -> Option<(P, P::State)> {
-        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
-        self.states.with(word, now, |policy, state| (policy.clone(), state.clone()))
+        let (kept, rule, _) = self.kept(bucket);
+        kept.with(rule, now, |policy, state| (policy.clone(), state.clone()))
     }
 
     /// The policy and the state of an absent key. Calls the function of the key.
     pub(super) fn absent(&self, key: &K, now: Nanos) -> (P, P::State) {
-        let policy = self.states.rule.policy_of(key);
+        let policy = match &*self.rule {
+            Rule::One(policy) => policy.clone(),
+            Rule::Each(policy_of) => policy_of(key),
+        };
         let is_new = self.common.options.absent_is_new;
         let state = if is_new { policy.start(now) } else { policy.idle(now) };
         (policy, state)
     }
 
-    /// Adds a key that is absent. Before the table doubles, the keys that are idle go: they are returned.
+    /// Whether the table doubles for the next key, unless a sweep makes room.
+    pub(super) fn is_full(&self) -> bool {
+        self.table.len() == self.table.capacity()
+    }
+
+    /// Adds a key that is absent.
     pub(super) fn insert(
         &mut self,
         (hash, key): (u64, K),
         (policy, state): (P, P::State),
         now: Nanos,
-    ) -> (usize, Vec<K>) {
-        let mut gone = Vec::new();
-        if self.table.len() == self.table.capacity() {
-            gone = self.sweep_idle(now).1;
-            if self.table.len() >= self.table.num_buckets() / 2 {
-                let hash_of = |entry: &Entry<K>| self.common.hasher.hash_one(&entry.key);
-                self.table.reserve(self.table.len() + 1, hash_of);
-            }
-        }
-        let word = match &*self.states.rule {
-            Rule::One(_) => self.states.add_state(&policy, state, now),
-            Rule::Each(_) => self.states.add_line(self.common.line(policy, state)),
+    ) -> usize {
+        let kept = match &*self.rule {
+            Rule::One(_) => Kept::new(&policy, state, now),
+            Rule::Each(_) => Kept::Line(self.common.line(policy, state)),
         };
-        let hash_of = |entry: &Entry<K>| self.common.hasher.hash_one(&entry.key);
-        (self.table.insert_unique(hash, Entry { key, word }, hash_of).bucket_index(), gone)
+        let hash_of = |entry: &Entry<K, P>| self.common.hasher.hash_one(&entry.key);
+        self.table.insert_unique(hash, Entry { key, kept }, hash_of).bucket_index()
     }
 
-    pub(super) fn remove(&mut self, bucket: usize) -> K {
-        let Ok(entry) = self.table.get_bucket_entry(bucket) else { unreachable!("{FOUND}") };
-        let Entry { key, word } = entry.remove().0;
-        self.states.remove(word, &mut self.stats);
-        key
+    /// Removes a key that is no limiter. It is to be dropped without the lock, as the drop of a key may run any code.
+    pub(super) fn remove(&mut self, bucket: usize) -> Option<K> {
+        self.table.get_bucket_entry(bucket).ok().map(|entry| entry.remove().0.key)
     }
 
     /// From when on a key is idle; `None` while it is in use. A limiter that has nothing to do becomes a state again.
     pub(super) fn idle_at(&mut self, bucket: usize, now: Nanos) -> Option<Nanos> {
-        let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
-        self.states.idle_at(word, now, &mut self.stats)
-    }
-
-    /// A limiter that has nothing to do becomes a state again.
-    pub(super) fn settle(&mut self, bucket: usize, now: Nanos) {
-        let word = self.table.get_bucket(bucket).expect(FOUND).word;
-        if self.states.line(word).is_some() && matches!(*self.states.rule, Rule::One(_)) {
-            self.idle_at(bucket, now);
-        }
+        let (kept, rule, stats) = self.kept(bucket);
+        kept.idle_at(rule, now, stats)
     }
 
     /// A key may be idle from then on.
@@ -243,7 +352,7 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
     }
 
     /// Removes all idle keys, unless it is known that there are none. Returns how many keys it looked at, and those that
-    /// go: the drop of a key may run any code, and needs to be without a lock.
+    /// go.
     pub(super) fn sweep_idle(&mut self, now: Nanos) -> (usize, Vec<K>) {
         if self.idle_from > now {
             return (0, Vec::new());
@@ -253,18 +362,19 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
 
     /// Removes the keys that are not in use and for which `goes` returns `true`.
     pub(super) fn sweep(&mut self, now: Nanos, mut goes: impl FnMut(&K, Nanos) -> bool) -> Vec<K> {
-        let Self { table, states, stats, common, .. } = self;
+        let Self { table, rule, stats, common, .. } = self;
         let (mut earliest, mut is_in_use) = (NEVER, false);
-        let leaves = |Entry { key, word }: &mut Entry<K>| {
-            let Some(idle_at) = states.idle_at(word, now, stats) else {
+        let leaves = |Entry { key, kept }: &mut Entry<K, P>| {
+            let Some(idle_at) = kept.idle_at(rule, now, stats) else {
                 is_in_use = true;
                 return false;
             };
             let goes = goes(key, idle_at);
-            if goes {
-                states.remove(*word, stats);
-            } else {
+            if !goes {
                 earliest = earliest.min(idle_at);
+            } else if let Kept::Line(line) = kept {
+                // What it has counted stays.
+                stats.add(line.stats());
             }
             goes
         };
@@ -273,7 +383,6 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         if table.len() < table.capacity() / 8 {
             table.shrink_to(2 * table.len(), |entry| common.hasher.hash_one(&entry.key));
         }
-        states.shrink();
         (self.idle_from, self.look_at) = (earliest, earliest);
         if is_in_use {
             // To be looked at after as long again.
@@ -297,22 +406,22 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         if self.changes > number {
             return (after, None);
         }
+        let buckets: Vec<_> = self.table.iter_buckets().collect();
         match &**rule {
             Rule::One(policy) => {
-                for entry in &mut self.table {
-                    if let Some(line) = self.states.line(entry.word) {
-                        after.push(line.set_policy_quietly(policy.clone()));
-                    } else if let Some(mut state) = self.states.take(entry.word) {
-                        policy.migrate(self.states.one(), &mut state, now);
-                        entry.word = self.states.add_state(policy, state, now);
+                for bucket in buckets {
+                    match self.copy(bucket, now) {
+                        Some((old, mut state)) => {
+                            policy.migrate(&old, &mut state, now);
+                            *self.kept(bucket).0 = Kept::new(policy, state, now);
+                        }
+                        None => after.push(self.line(bucket).set_policy_quietly(policy.clone())),
                     }
                 }
             }
             Rule::Each(policy_of) => {
                 // The function of the key may panic: before anything is changed.
-                let policy_of = |entry: &Entry<K>| policy_of(&entry.key);
-                let policies: Vec<_> = self.table.iter().map(policy_of).collect();
-                let buckets: Vec<_> = self.table.iter_buckets().collect();
+                let policies: Vec<_> = self.keys().map(policy_of).collect();
                 for (bucket, policy) in buckets.into_iter().zip(policies) {
                     after.push(self.line(bucket).set_policy_quietly(policy));
                 }
@@ -320,14 +429,13 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         }
         self.may_be_idle(Nanos::ZERO);
         self.changes = number;
-        (after, Some(std::mem::replace(&mut self.states.rule, Arc::clone(rule))))
+        (after, Some(mem::replace(&mut self.rule, Arc::clone(rule))))
     }
 
     /// Calls the function of the key again for one key.
     pub(super) fn refresh(&mut self, bucket: usize) -> Option<AfterUnlock> {
-        let key = &self.table.get_bucket(bucket).expect(FOUND).key;
-        let Rule::Each(policy_of) = &*self.states.rule else { return None };
-        let policy = policy_of(key);
+        let Rule::Each(policy_of) = &*self.rule else { return None };
+        let policy = policy_of(&self.table.get_bucket(bucket)?.key);
         self.may_be_idle(Nanos::ZERO);
         Some(self.line(bucket).set_policy_quietly(policy))
     }

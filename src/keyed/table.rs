@@ -1,18 +1,21 @@
-//! The table of all keys.
+//! The table of all keys: its shards, and the sweeps that drop idle keys.
 //!
 //! A key belongs to one of many shards by its hash, each with a lock of its own. A hash table that doubles moves all of
 //! its keys at once. So there are as many shards as hold [`KEYS_OF_A_SHARD`] each when the table is full, which takes
 //! a fraction of a millisecond.
+//!
+//! Idle keys go: by calls that need their room, and all of them by an alarm within ten seconds, without any call. A
+//! sweep locks one shard at a time. A shard knows from when on one of its keys may be idle, and is not swept before. Of
+//! a key in use that is not known: it is looked at again after as long as it has been in use.
 
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::common::{Common, Options};
-use super::shard::Shard;
-use super::states::Rule;
-use crate::clock::{Alarm, Clock};
+use super::shard::{Common, Options, Rule, Shard};
+use crate::clock::{Alarm, Clock, OnAlarm};
+use crate::error::Error;
 use crate::line::Line;
 use crate::observe::Observer;
 use crate::policy::Policy;
@@ -28,36 +31,30 @@ const KEYS_OF_A_SHARD: usize = 8192;
 /// takes much memory.
 const SHARDS: std::ops::Range<usize> = 128..4096;
 
+/// Within this time an idle key is gone, also without calls.
+const SPAN: Duration = Duration::from_secs(10);
+
+/// How many keys a caller looks at to find room for a new one.
+const LOOKS: usize = 1024;
+
+/// How many keys the alarm looks at before others get their turn of the thread.
+const STEP: usize = 4096;
+
 pub(super) struct Table<K, P: Policy, S> {
     pub(super) common: Arc<Common<S>>,
     /// Their number is a power of two.
     pub(super) shards: Box<[OwnLine<Part<K, P, S>>]>,
     /// The number of keys.
     pub(super) keys: AtomicUsize,
-    pub(super) sweeps: Sweeps,
+    /// The shard at which the next caller without room looks, and that at which the alarm goes on.
+    next: AtomicUsize,
+    hand: AtomicUsize,
+    /// When the alarm goes off, [`NEVER`] if it is not set.
+    due: AtomicU64,
+    pub(super) alarm: Mutex<Option<Alarm>>,
     /// The number of changes of the rule so far.
     changes: AtomicU64,
     pub(super) this: Weak<Self>,
-}
-
-/// Within this time an idle key is gone, also without calls.
-const SPAN: Duration = Duration::from_secs(10);
-
-/// How far sweeps have come.
-pub(super) struct Sweeps {
-    /// The shard at which the next caller without room looks, and that at which the alarm goes on.
-    pub(super) next: AtomicUsize,
-    pub(super) hand: AtomicUsize,
-    /// When the alarm goes off, [`NEVER`] if it is not set.
-    pub(super) due: AtomicU64,
-    pub(super) alarm: Mutex<Option<Alarm>>,
-}
-
-impl Default for Sweeps {
-    fn default() -> Self {
-        let [next, hand] = [(); 2].map(|()| AtomicUsize::new(0));
-        Self { next, hand, due: AtomicU64::new(NEVER.get()), alarm: Mutex::new(None) }
-    }
 }
 
 /// A shard, and beside its lock its last grant.
@@ -68,26 +65,9 @@ pub(super) struct Part<K, P: Policy, S> {
     shard: Mutex<Shard<K, P, S>>,
 }
 
-/// Keys that went, to be dropped without a lock. Then there is room for others.
-pub(super) struct Gone<'a, K> {
-    pub(super) keys: Vec<K>,
-    pub(super) of: &'a AtomicUsize,
-}
-
-impl<K> Drop for Gone<'_, K> {
-    fn drop(&mut self) {
-        self.of.fetch_sub(self.keys.len(), Ordering::Relaxed);
-    }
-}
-
 impl<K, P: Policy, S> Table<K, P, S> {
     pub(super) fn len(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
-    }
-
-    /// The number of shards.
-    pub(super) fn shards(&self) -> usize {
-        self.shards.len()
     }
 }
 
@@ -103,8 +83,8 @@ where
         // A model has one key.
         let shards = if cfg!(tollgate_loom) { 1 } else { shards };
         let observer = Observer::new(options.reports.clone());
-        let (rule, common) = (Arc::new(rule), Common { clock, hasher, options, observer });
-        let common = Arc::new(common);
+        let common = Arc::new(Common { clock, hasher, options, observer });
+        let rule = Arc::new(rule);
         let shard = |_| {
             let shard = Mutex::new(Shard::new(Arc::clone(&rule), Arc::clone(&common)));
             OwnLine(Part { open: OpenGrant::none(), shard })
@@ -114,14 +94,13 @@ where
             shards,
             common,
             keys: AtomicUsize::new(0),
-            sweeps: Sweeps::default(),
+            next: AtomicUsize::new(0),
+            hand: AtomicUsize::new(0),
+            due: AtomicU64::new(NEVER.get()),
+            alarm: Mutex::new(None),
             changes: AtomicU64::new(0),
             this: this.clone(),
         })
-    }
-
-    pub(super) fn hash_of<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        self.common.hasher.hash_one(key)
     }
 
     /// The shard of a hash. Some get twice as many keys as others, and the rest lie between: if all doubled at once, a key
@@ -154,23 +133,74 @@ where
         (0..self.shards.len()).map(move |number| act(&mut self.lock(number)))
     }
 
+    /// Removes the idle keys of a shard. Returns how many keys it looked at.
+    pub(super) fn sweep(&self, number: usize) -> usize {
+        let mut shard = self.lock(number);
+        let now = shard.now();
+        let (looked, keys) = shard.sweep_idle(now);
+        drop(shard);
+        self.drop_keys(keys);
+        looked
+    }
+
+    /// Drops keys that were removed, without a lock, and then there is room for others. Returns their number.
+    pub(super) fn drop_keys(&self, keys: Vec<K>) -> usize {
+        let count = keys.len();
+        drop(keys);
+        self.keys.fetch_sub(count, Ordering::Relaxed);
+        count
+    }
+
+    /// Removes all idle keys. Returns their number.
+    pub(super) fn remove_idle(&self) -> usize {
+        let sweep = |shard: &mut Shard<K, P, S>| {
+            let now = shard.now();
+            shard.sweep_idle(now).1
+        };
+        self.each(sweep).map(|keys| self.drop_keys(keys)).sum()
+    }
+
+    /// Removes all keys that `keep` does not keep and that are not in use. Returns their number.
+    pub(super) fn retain(&self, mut keep: impl FnMut(&K) -> bool) -> usize {
+        let sweep = |shard: &mut Shard<K, P, S>| {
+            let now = shard.now();
+            shard.sweep(now, |key, _| !keep(key))
+        };
+        self.each(sweep).map(|keys| self.drop_keys(keys)).sum()
+    }
+
+    /// Removes idle keys until there is room for another one, which asks at this shard.
+    pub(super) fn make_room(&self, asked: usize) -> Result<(), Error> {
+        let (max, mut looks) = (self.common.options.max_keys, 0);
+        for _ in 0..self.shards.len() {
+            if self.len() < max || looks >= LOOKS {
+                break;
+            }
+            looks += self.sweep(self.next.fetch_add(1, Ordering::Relaxed) % self.shards.len());
+        }
+        if self.len() < max {
+            return Ok(());
+        }
+        self.lock(asked).stats.refused += 1;
+        Err(Error::TooManyKeys { max })
+    }
+
     /// A key may be idle from then on, and has to go within [`SPAN`].
     pub(super) fn look_by(&self, now: Nanos, idle_at: Nanos) {
         let time = idle_at.max(now.saturating_add(SPAN));
-        if time.get() < self.sweeps.due.load(Ordering::SeqCst) {
+        if time.get() < self.due.load(Ordering::SeqCst) {
             self.set_alarm(time);
         }
     }
 
     /// Sets the alarm, unless it goes off earlier.
-    pub(super) fn set_alarm(&self, time: Nanos) {
-        let Sweeps { due, alarm, .. } = &self.sweeps;
-        let mut alarm = alarm.lock();
+    fn set_alarm(&self, time: Nanos) {
+        let mut alarm = self.alarm.lock();
         let clock = &self.common.clock;
-        if time.get() < due.load(Ordering::SeqCst) && clock.sounds_without_callers() {
+        if time.get() < self.due.load(Ordering::SeqCst) && clock.sounds_without_callers() {
             // If a manual clock was moved past it just now, calls drop idle keys, or the next alarm.
             let _ = alarm.get_or_insert_with(|| clock.alarm(self.this.clone())).set(time);
-            due.store(time.get(), Ordering::SeqCst);
+            self.due.store(time.get(), Ordering::SeqCst);
         }
     }
 
@@ -200,20 +230,6 @@ where
         self.lock(self.shards.len() - 1).is_closed
     }
 
-    /// Callers waiting at all keys.
-    #[cfg(feature = "metrics")]
-    pub(super) fn queue_len(&self) -> usize {
-        let waiting = |line: Arc<Line<P>>| line.look(|inner, _| inner.queue_len());
-        self.each(|shard| shard.lines()).flatten().map(waiting).sum()
-    }
-
-    pub(super) fn keys(&self) -> Vec<K>
-    where
-        K: Clone,
-    {
-        self.each(|shard| shard.keys().cloned().collect::<Vec<_>>()).flatten().collect()
-    }
-
     pub(super) fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         for (counts, lines) in self.each(|shard| (shard.stats, shard.lines())) {
@@ -222,6 +238,36 @@ where
         }
         stats
     }
+}
+
+impl<K, P, S> OnAlarm for Table<K, P, S>
+where
+    K: Hash + Eq + Send + 'static,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn on_alarm(&self) {
+        // Before the first shard is seen: what comes to one later sets it again.
+        self.due.store(NEVER.get(), Ordering::SeqCst);
+        let now = self.common.clock.now();
+        let (mut looks, mut hand) = (0, self.hand.load(Ordering::Relaxed));
+        while hand < self.shards.len() && looks < STEP {
+            looks += self.sweep(hand);
+            hand += 1;
+        }
+        let is_over = hand == self.shards.len();
+        self.hand.store(if is_over { 0 } else { hand }, Ordering::Relaxed);
+        if !is_over {
+            return self.set_alarm(now);
+        }
+        let first = self.each(|shard| shard.look_at).min().unwrap_or(NEVER);
+        if first < NEVER {
+            self.look_by(now, first);
+        }
+    }
+
+    /// No caller waits for this alarm.
+    fn wake_all(&self) {}
 }
 
 impl<K, P, S> Keys<P> for Table<K, P, S>

@@ -195,7 +195,7 @@ fn idle_keys_set_no_alarm_by_the_clock_of_tokio() {
         let policy = SmoothBursty::new(Rate::per_second(1.0));
         let limiter = KeyedRateLimiter::<u64, _>::with_clock(policy, clock);
         limiter.try_acquire(&1, 1).expect("a full store");
-        limiter.table.sweeps.alarm.lock().is_some()
+        limiter.table.alarm.lock().is_some()
     };
     assert!(alarm(ManualClock::new().into()));
     assert!(!alarm(Clock::tokio()));

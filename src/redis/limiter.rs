@@ -310,7 +310,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Returns the name given to the [builder](super::RedisRateLimiterBuilder::name).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.shared.core.context.observer.name.as_deref()
+        self.shared.core.context.observer.name()
     }
 
     /// Returns the maximum number of waiters of a key in this process: see the

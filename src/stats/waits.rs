@@ -1,8 +1,9 @@
 //! A histogram of waits, and the rules that caused them.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::part::Part;
 
@@ -153,43 +154,22 @@ fn bound(bucket: usize) -> Duration {
 
 /// [`Waits`] while they are counted, by callers that have just waited.
 #[derive(Debug, Default)]
-pub(crate) struct WaitCounts(OnceLock<Box<Counts>>);
-
-#[derive(Debug)]
-struct Counts {
-    buckets: [AtomicU64; BUCKETS],
-    /// What the limit is, as [bits](Part::bits), and a number.
-    limited_by: [(AtomicU64, AtomicU64); PARTS],
-}
+pub(crate) struct WaitCounts(OnceLock<Box<Mutex<Waits>>>);
 
 impl WaitCounts {
     pub(crate) fn count(&self, wait: Duration, limited_by: Option<Part>) {
-        let zeros = || {
-            Box::new(Counts {
-                buckets: [const { AtomicU64::new(0) }; BUCKETS],
-                limited_by: [const { (AtomicU64::new(0), AtomicU64::new(0)) }; PARTS],
-            })
-        };
-        let counts = self.0.get_or_init(zeros);
-        counts.buckets[bucket(wait)].fetch_add(1, Ordering::Relaxed);
+        let mut waits = self.0.get_or_init(Box::default).lock();
+        waits.buckets[bucket(wait)] += 1;
         if let Some(part) = limited_by
-            && let Some((bits, count)) = counts.limited_by.get(part.index())
+            && let Some((name, count)) = waits.limited_by.get_mut(part.index())
         {
-            bits.store(part.bits().into(), Ordering::Relaxed);
-            count.fetch_add(1, Ordering::Relaxed);
+            *name = Some(part);
+            *count += 1;
         }
     }
 
     pub(crate) fn read(&self) -> Waits {
-        let Some(counts) = self.0.get() else { return Waits::default() };
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Waits {
-            buckets: std::array::from_fn(|bucket| read(&counts.buckets[bucket])),
-            limited_by: std::array::from_fn(|index| {
-                let (bits, count) = &counts.limited_by[index];
-                (u32::try_from(read(bits)).ok().and_then(Part::from_bits), read(count))
-            }),
-        }
+        self.0.get().map(|waits| waits.lock().clone()).unwrap_or_default()
     }
 }
 

@@ -96,7 +96,7 @@ impl<T: Waits> WaitQueue<T> {
         let no_next_event = !is_empty && due.is_none_or(|due| due > Nanos::END);
         let had_none = mem::replace(&mut wakers.no_next_event, no_next_event);
         let Some(due) = due else {
-            let unset = if is_empty { Alarm::rest } else { Alarm::unset };
+            let unset = |alarm: &mut Alarm| if is_empty { alarm.rest() } else { alarm.unset() };
             if (is_empty || wakers.armed != NEVER) && wakers.alarm.as_mut().is_some_and(unset) {
                 wakers.armed = NEVER;
             }

@@ -62,8 +62,8 @@ pub(super) struct Tenants {
     waiting: BTreeSet<(Turn, LaneId)>,
     /// The lanes without, by their starts.
     idle: BTreeSet<(Turn, LaneId)>,
-    /// The tenants of waiters, until their entries are removed.
-    of: HashMap<WaiterId, Tenant>,
+    /// The tenants of waiters by their places, until their entries are removed.
+    of: Vec<Option<Tenant>>,
     /// Of the last grant.
     start: u128,
     step: u128,
@@ -101,7 +101,7 @@ impl Tenants {
     }
 
     pub(super) fn tenant(&self, waiter: WaiterId) -> Option<Tenant> {
-        self.of.get(&waiter).copied()
+        self.of.get(waiter.place()).copied().flatten()
     }
 
     /// How many callers of a tenant wait.
@@ -146,8 +146,10 @@ impl Tenants {
             self.waiting.insert((turn, id));
             self.began += 1;
         }
-        if let Some(tenant) = tenant {
-            self.of.insert(WaiterId::of(at), tenant);
+        if tenant.is_some() {
+            let place = WaiterId::of(at).place();
+            self.of.resize(self.of.len().max(place + 1), None);
+            self.of[place] = tenant;
         }
     }
 
@@ -199,7 +201,9 @@ impl Tenants {
 
     /// The entry of a waiter is removed.
     pub(super) fn forget(&mut self, waiter: WaiterId) {
-        self.of.remove(&waiter);
+        if let Some(tenant) = self.of.get_mut(waiter.place()) {
+            *tenant = None;
+        }
     }
 
     /// The waiters in the order in which they will be granted: those ahead of a place, or all of them.

@@ -1,15 +1,14 @@
 //! What the types say of themselves: their settings, and their `Debug` forms.
 
 use std::fmt::Debug;
-use std::hash::BuildHasher;
 use std::time::Duration;
 
 use futures::stream;
 
 use tollgate::state::PolicyExt;
 use tollgate::{
-    AnyRateLimiter, FastHash, Gcra, InFlight, KeyedRateLimiter, LeakyBucket, Limiter, ManualClock,
-    Part, Policy, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp, Throttle, TokenBucket,
+    AnyRateLimiter, Gcra, InFlight, KeyedRateLimiter, LeakyBucket, Limiter, ManualClock, Part,
+    Policy, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp, Throttle, TokenBucket,
 };
 
 use crate::support::outcome;
@@ -69,7 +68,6 @@ fn all_that_a_program_holds_is_shown() {
     shows(&keyed, &["KeyedRateLimiter", "users", "keys: 1"]);
     shows(&keyed.at(7), &["AtKey", "7"]);
     shows(&keyed.acquire(&7, 1), &["Acquire", "cost: 1", "outside"]);
-    shows(&FastHash::new().build_hasher(), &["FastHasher"]);
 
     let places = RateLimiter::with_clock(InFlight::new(50), &clock);
     let both = limiter.and(&places);

@@ -2,17 +2,11 @@
 //! before its entries.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
-use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;
-use tollgate::{
-    AllOf, AnyPolicy, FixedWindow, Gcra, Headroom, InFlight, LeakyBucket, Limits, LockOut, Rate,
-    Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
-    Unlimited,
-};
+use tollgate::{AllOf, AnyPolicy, Headroom, Limits, Rate};
 
 use super::policies::{policies, rates, several};
 
@@ -96,50 +90,6 @@ proptest! {
         let text = less.to_string();
         prop_assert_eq!(text.parse::<AnyPolicy>(), Ok(less), "{}", text);
     }
-}
-
-fn as_its_own_type<T>(policy: T, text: &str)
-where
-    T: Serialize + DeserializeOwned + Clone + PartialEq + Debug,
-{
-    assert_eq!(through_files(&policy), [(); 3].map(|()| policy.clone()));
-    assert_eq!(serde_json::to_value(&policy).expect("JSON"), text);
-}
-
-#[test]
-fn each_policy_by_its_own_type() {
-    let (rate, second) = (Rate::per_minute(100.0), Duration::from_secs(1));
-    as_its_own_type(SmoothBursty::evenly_spaced(rate), "100/min");
-    as_its_own_type(SmoothWarmingUp::new(rate, second), "100/min warm up 1s");
-    as_its_own_type(TokenBucket::new(rate, 20), "100/min burst 20");
-    as_its_own_type(Gcra::new(19, 100, 60 * second), "100/min gcra 19");
-    as_its_own_type(LeakyBucket::new(rate, 20), "100/min queue 20");
-    as_its_own_type(FixedWindow::new(9, second), "9/s fixed window");
-    as_its_own_type(SlidingWindowLog::new(9, second), "9/s sliding window");
-    as_its_own_type(SlidingWindowCounter::new(9, second, 4), "9/s sliding window buckets 4");
-    as_its_own_type(InFlight::new(10), "10 in flight");
-    as_its_own_type(Unlimited, "unlimited");
-    let lock_out = LockOut::new(AnyPolicy::from(InFlight::new(10)), second);
-    as_its_own_type(lock_out, "10 in flight lock out 1s");
-}
-
-#[test]
-fn another_policy_than_that_of_the_type_is_an_error() {
-    let read = serde_json::from_str::<TokenBucket>("\"100/min\"");
-    assert_eq!(
-        read.expect_err("no limit of this kind").to_string(),
-        "expected a token-bucket, not \"100/min\" at line 1 column 9"
-    );
-}
-
-#[test]
-fn composed_policies_are_lists() {
-    let json = r#"["60/min sliding window", ["100/min burst 20", "10 in flight"]]"#;
-    let policy: (SlidingWindowLog, Same<(TokenBucket, InFlight)>) =
-        serde_json::from_str(json).expect(json);
-    assert_eq!(policy.0, SlidingWindowLog::new(60, Duration::from_secs(60)));
-    assert_eq!(policy.1, Same((TokenBucket::new(Rate::per_minute(100.0), 20), InFlight::new(10))));
-    assert_eq!(serde_json::to_string(&policy).expect(json), json.replace(", ", ","));
 }
 
 #[test]
