@@ -14,7 +14,7 @@ use super::grpc::{self, Head};
 use super::headers::Headers;
 use super::observer::{Feedback, Home};
 use super::shared::Shared;
-use super::state::Lesson;
+use super::state::Action;
 use super::text::When;
 use crate::limiter::{Granted, OwnedLimiter};
 use crate::park::block_on;
@@ -111,13 +111,13 @@ impl<L: OwnedLimiter> Call<L> {
             if answer.is_global && answer.is_refused() {
                 let all = home.all().into_iter();
                 let others = all.filter(|bucket| !Arc::ptr_eq(&bucket.shared, &self.shared));
-                others.for_each(|bucket| bucket.overhear(self.sent, &answer));
+                others.for_each(|bucket| bucket.record_elsewhere(self.sent, &answer));
             }
         }
         let shared = Arc::clone(&self.shared);
-        let lesson = self.learn(&answer);
+        let action = self.learn(&answer);
         async move {
-            shared.apply(lesson).await;
+            shared.apply(action).await;
             answer
         }
     }
@@ -130,7 +130,7 @@ impl<L: OwnedLimiter> Call<L> {
         let place = bucket.past_gate(self.units);
         bucket.shared.state.lock().send(self.units);
         let left = std::mem::replace(&mut self.shared, Arc::clone(&bucket.shared));
-        left.change(|state| state.land(self.units));
+        left.change(|state| state.answered(self.units));
         drop(self.place.replace(place));
     }
 
@@ -150,18 +150,18 @@ impl<L: OwnedLimiter> Call<L> {
     }
 
     /// What follows from the answer. Nothing from a second one.
-    fn learn(&mut self, answer: &Answer) -> Lesson {
-        let Some(place) = self.place.take() else { return Lesson::default() };
+    fn learn(&mut self, answer: &Answer) -> Action {
+        let Some(place) = self.place.take() else { return Action::default() };
         let shared = &self.shared;
-        let heard = shared.heard(self.sent, answer);
+        let observed = shared.observation(self.sent, answer);
         let shown = (place.limited_by().map(Part::index) == Some(LEARNED), shared.waiting());
-        let lesson = shared.change(|state| {
-            state.land(self.units);
-            state.learn(&heard, self.units, answer, shown)
+        let action = shared.change(|state| {
+            state.answered(self.units);
+            state.learn(&observed, self.units, answer, shown)
         });
         // After that, or another caller could take its place by what was known before.
         drop(place);
-        lesson
+        action
     }
 
     /// As [`observe`](Self::observe), for threads.
@@ -203,9 +203,9 @@ impl<L: OwnedLimiter> Call<L> {
     /// As [`observe`](Self::observe).
     pub fn refused(&mut self, after: Option<Duration>) -> impl Future<Output = ()> + Send + use<L> {
         let (verdict, wait) = (Verdict::Refused, after.map(When::After));
-        let lesson = self.learn(&Answer { verdict, wait, ..Answer::default() });
+        let action = self.learn(&Answer { verdict, wait, ..Answer::default() });
         let shared = Arc::clone(&self.shared);
-        async move { shared.apply(lesson).await }
+        async move { shared.apply(action).await }
     }
 
     /// As [`refused`](Self::refused), for threads.
@@ -262,7 +262,7 @@ impl<L: OwnedLimiter> Call<L> {
 
     pub(super) fn refund_now(&mut self) {
         if let Some(place) = self.place.take() {
-            self.shared.change(|state| state.land(self.units));
+            self.shared.change(|state| state.answered(self.units));
             place.refund();
         }
         if let Some(grant) = self.grant.take() {
@@ -298,7 +298,7 @@ impl<L: OwnedLimiter> Drop for Call<L> {
         }
         if self.place.is_some() {
             let now = self.shared.limiter.clock().now();
-            self.shared.change(|state| state.lose(self.units, now));
+            self.shared.change(|state| state.lost(self.units, now));
         }
     }
 }

@@ -45,13 +45,13 @@ pub(super) struct Cap {
     pub(super) opening: u64,
     /// From when on `cap` is there, when it becomes `at_knee`, and when `opening`.
     pub(super) since: Nanos,
-    pub(super) knee: Nanos,
-    pub(super) at_knee: u64,
+    pub(super) first_back: Nanos,
+    pub(super) at_first_back: u64,
     pub(super) reset: Nanos,
     /// When a call goes if no other is under way: the server's own reset, which is earlier where that is doubted.
     pub(super) alone: Nanos,
     /// Whether it rises meanwhile.
-    pub(super) rises: bool,
+    pub(super) is_refilling: bool,
 }
 
 impl Cap {
@@ -59,11 +59,11 @@ impl Cap {
         cap: u64::MAX,
         opening: u64::MAX,
         since: Nanos::ZERO,
-        knee: Nanos::ZERO,
-        at_knee: u64::MAX,
+        first_back: Nanos::ZERO,
+        at_first_back: u64::MAX,
         reset: Nanos::ZERO,
         alone: Nanos::ZERO,
-        rises: false,
+        is_refilling: false,
     };
 
     fn remaining_at(&self, now: Nanos) -> u64 {
@@ -74,7 +74,7 @@ impl Cap {
             return 0;
         }
         let [low, high] = self.piece(|(at, _)| now < at);
-        if !self.rises {
+        if !self.is_refilling {
             return low.1;
         }
         let span = high.0.since(low.0).as_nanos().max(1);
@@ -91,7 +91,7 @@ impl Cap {
         let [low, high] = self.piece(|(_, n)| needed <= n);
         let more = u128::from(high.1.saturating_sub(low.1));
         let lacks = u128::from(needed.saturating_sub(low.1));
-        if !self.rises || lacks >= more {
+        if !self.is_refilling || lacks >= more {
             return high.0;
         }
         let span = high.0.since(low.0).as_nanos();
@@ -101,11 +101,11 @@ impl Cap {
 
     /// From the one to the other it changes: up to the knee, or after it.
     fn piece(&self, is_before: impl Fn((Nanos, u64)) -> bool) -> [(Nanos, u64); 2] {
-        let knee = (self.knee, self.at_knee);
-        if is_before(knee) {
-            [(self.since, self.cap), knee]
+        let first_back = (self.first_back, self.at_first_back);
+        if is_before(first_back) {
+            [(self.since, self.cap), first_back]
         } else {
-            [knee, (self.reset, self.opening)]
+            [first_back, (self.reset, self.opening)]
         }
     }
 
@@ -292,16 +292,16 @@ mod tests {
         Nanos::new(seconds * 1_000_000_000)
     }
 
-    fn rising(rises: bool) -> Cap {
+    fn rising(is_refilling: bool) -> Cap {
         Cap {
             cap: 5,
             opening: 10,
             since: at(10),
-            knee: at(20),
-            at_knee: 7,
+            first_back: at(20),
+            at_first_back: 7,
             reset: at(30),
             alone: at(30),
-            rises,
+            is_refilling,
         }
     }
 
@@ -313,9 +313,10 @@ mod tests {
     fn what_remains_changes_at_the_knee_and_at_the_reset_or_rises_between_them() {
         let cases =
             [(9, 0, 0), (10, 5, 5), (15, 5, 6), (20, 7, 7), (25, 7, 8), (29, 7, 9), (30, 10, 10)];
-        for (seconds, steps, rises) in cases {
-            let remaining = [false, true].map(|rises| rising(rises).remaining_at(at(seconds)));
-            assert_eq!(remaining, [steps, rises], "at {seconds} s");
+        for (seconds, steps, is_refilling) in cases {
+            let remaining =
+                [false, true].map(|is_refilling| rising(is_refilling).remaining_at(at(seconds)));
+            assert_eq!(remaining, [steps, is_refilling], "at {seconds} s");
         }
     }
 

@@ -384,7 +384,7 @@ impl Learner {
     }
 
     /// A server asks not to be called before a time: a first call goes then, and more follow.
-    pub(super) fn told(&mut self, now: Nanos, until: Nanos, recent: &Recent) {
+    pub(super) fn last_answer(&mut self, now: Nanos, until: Nanos, recent: &Recent) {
         self.leave_used(now, LEAST_FOUND, recent);
         self.void(now);
         self.until = self.until.max(until);

@@ -171,13 +171,13 @@ impl<L: OwnedLimiter> Feedback<L> {
     }
 
     /// Hears an answer to a call to another bucket of the server, which holds for all of them.
-    pub(super) fn overhear(&self, sent: Nanos, answer: &Answer) {
+    pub(super) fn record_elsewhere(&self, sent: Nanos, answer: &Answer) {
         let Answer { verdict, wait, least_wait, date, .. } = *answer;
         let answer = Answer { verdict, wait, least_wait, date, ..Answer::default() };
-        let heard = self.shared.heard(sent, &answer);
+        let observed = self.shared.observation(sent, &answer);
         let shown = (false, self.shared.waiting());
         // The limiter is not of this server alone.
-        let _ = self.shared.change(|state| state.learn(&heard, [0; 4], &answer, shown));
+        let _ = self.shared.change(|state| state.learn(&observed, [0; 4], &answer, shown));
     }
 
     /// Ends the pause that was asked of the limiter.

@@ -10,9 +10,9 @@ use super::dialect::Dialects;
 use super::gate::Gate;
 use super::headers::Headers;
 use super::judge::Judge;
-use super::state::{Lesson, State};
+use super::state::{Action, State};
 use super::text::When;
-use super::window::Heard;
+use super::window::Observation;
 use crate::error::Error;
 use crate::limiter::OwnedLimiter;
 use crate::rate_limiter::RateLimiter;
@@ -79,7 +79,7 @@ impl<L: OwnedLimiter> Shared<L> {
         answer
     }
 
-    pub(super) fn heard(&self, sent: Nanos, answer: &Answer) -> Heard {
+    pub(super) fn observation(&self, sent: Nanos, answer: &Answer) -> Observation {
         let clock = self.limiter.clock();
         let now = clock.now();
         let ours = || clock.since_epoch().saturating_add(now.since(Nanos::ZERO));
@@ -94,17 +94,17 @@ impl<L: OwnedLimiter> Shared<L> {
             _ => None,
         };
         let (is_dated, is_accepted) = (answer.date.is_some(), answer.is_accepted());
-        Heard { sent, now, calendar, is_dated, is_accepted, named, max: self.max_wait }
+        Observation { sent, now, calendar, is_dated, is_accepted, named, max: self.max_wait }
     }
 
     /// Does with the limiter what an answer asks for.
-    pub(super) async fn apply(&self, lesson: Lesson) {
+    pub(super) async fn apply(&self, action: Action) {
         if self.is_alone.as_ref().is_some_and(|is_alone| !is_alone.load(Ordering::Acquire)) {
             return;
         }
-        if let Some(pause) = lesson.pause {
+        if let Some(pause) = action.pause {
             self.count(self.limiter.pause_for(pause).await);
-        } else if lesson.resume {
+        } else if action.resume {
             self.count(self.limiter.resume().await);
         }
     }

@@ -10,7 +10,7 @@ use super::gate::Gate;
 use super::learner::{Learner, Pace, Recent, Search};
 use super::server_state::ServerState;
 use super::text::When;
-use super::window::{Calendar, Heard, Order, ROUNDED, Window};
+use super::window::{Calendar, Observation, Order, ROUNDED, Window};
 use crate::units::{Nanos, Rate};
 
 /// Counters of a [`Feedback`](super::Feedback).
@@ -48,7 +48,7 @@ pub struct FeedbackStats {
 
 /// What an answer makes of the limiter.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lesson {
+pub(super) struct Action {
     pub(super) pause: Option<Duration>,
     pub(super) resume: bool,
 }
@@ -90,7 +90,7 @@ pub(super) struct State {
     /// How often the gate has closed. A call that passed before and was not sent goes back to it.
     pub(super) closed: u64,
     /// What was sent and not answered.
-    pub(super) flying: [u64; 4],
+    pub(super) in_flight: [u64; 4],
     pub(super) stats: FeedbackStats,
 }
 
@@ -110,7 +110,7 @@ impl State {
             cut_times: 0,
             exhausted_until: Nanos::ZERO,
             closed: 0,
-            flying: [0; 4],
+            in_flight: [0; 4],
             stats: FeedbackStats::default(),
         }
     }
@@ -132,8 +132,8 @@ impl State {
 
     /// What holds calls back. `None` while nothing is known that can.
     pub(super) fn gate(&self) -> Option<Gate> {
-        let is_told = self.windows.iter().any(Window::is_told);
-        if !is_told && self.learner.is_none() && self.paused_until == Nanos::ZERO {
+        let is_known = self.windows.iter().any(Window::is_known);
+        if !is_known && self.learner.is_none() && self.paused_until == Nanos::ZERO {
             return None;
         }
         let caps = self.windows.each_ref().map(Window::cap);
@@ -155,7 +155,7 @@ impl State {
             lowered: learner.and_then(|learner| learner.lowered()).map(|at| now.since(at)),
             is_down: learner.is_some_and(|learner| learner.is_down()),
             meters: windows.filter_map(|(unit, window)| Some((unit, window.meter(now)?))).collect(),
-            under_way: self.flying[Unit::Requests.index()],
+            under_way: self.in_flight[Unit::Requests.index()],
         }
     }
 
@@ -174,7 +174,7 @@ impl State {
         let is_learned = self.learner.as_ref().and_then(|learner| learner.lowered());
         is_learned.is_none_or(|at| at.saturating_add(LONGEST) <= now)
             && self.paused_until <= now
-            && self.flying.iter().all(|&flying| flying == 0)
+            && self.in_flight.iter().all(|&in_flight| in_flight == 0)
             && self.windows.iter().all(|window| window.reset().is_none_or(|reset| reset <= now))
     }
 
@@ -185,27 +185,27 @@ impl State {
 
     /// A call was sent.
     pub(super) fn send(&mut self, units: [u32; 4]) {
-        for (flying, n) in self.flying.iter_mut().zip(units) {
-            *flying += u64::from(n);
+        for (in_flight, n) in self.in_flight.iter_mut().zip(units) {
+            *in_flight += u64::from(n);
         }
     }
 
-    pub(super) fn land(&mut self, units: [u32; 4]) {
-        for (flying, n) in self.flying.iter_mut().zip(units) {
-            *flying = flying.saturating_sub(n.into());
+    pub(super) fn answered(&mut self, units: [u32; 4]) {
+        for (in_flight, n) in self.in_flight.iter_mut().zip(units) {
+            *in_flight = in_flight.saturating_sub(n.into());
         }
     }
 
     /// The answer to a call that was sent will not come.
-    pub(super) fn lose(&mut self, units: [u32; 4], now: Nanos) {
-        self.land(units);
+    pub(super) fn lost(&mut self, units: [u32; 4], now: Nanos) {
+        self.answered(units);
         self.count_lost(units, now);
     }
 
     /// The server may have counted a call whose answer will not come.
     pub(super) fn count_lost(&mut self, units: [u32; 4], now: Nanos) {
         for (window, n) in self.windows.iter_mut().zip(units) {
-            window.lose(now, n.into());
+            window.count_lost(now, n.into());
         }
     }
 
@@ -221,20 +221,20 @@ impl State {
     /// Learns from the answer to a call, which is no longer counted as sent.
     pub(super) fn learn(
         &mut self,
-        heard: &Heard,
+        observed: &Observation,
         units: [u32; 4],
         answer: &Answer,
         (waited, waiting): (bool, usize),
-    ) -> Lesson {
+    ) -> Action {
         self.stats.answers += 1;
         self.stats.malformed += u64::from(answer.malformed);
-        let now = heard.now;
-        let mut lesson = Lesson::default();
+        let now = observed.now;
+        let mut action = Action::default();
         let mut any = false;
         let short = if answer.is_refused() { self.short(units, answer) } else { Vec::new() };
-        let was_known = answer.is_refused() && self.doubt(heard, answer, &short);
+        let was_known = answer.is_refused() && self.record_refusal(observed, answer, &short);
         // Sent when the last refusal was known. What was sent before does not end its pause.
-        let is_news = heard.sent >= self.refused_at;
+        let is_news = observed.sent >= self.refused_at;
         for unit in Unit::ALL {
             let Some(meter) = answer.meter(unit) else { continue };
             if meter.remaining.is_none() {
@@ -245,8 +245,8 @@ impl State {
                 continue;
             }
             let index = unit.index();
-            let (cost, flying) = (u64::from(units[index]), self.flying[index]);
-            let order = self.windows[index].hear(heard, meter, cost, flying);
+            let (cost, in_flight) = (u64::from(units[index]), self.in_flight[index]);
+            let order = self.windows[index].record(observed, meter, cost, in_flight);
             self.stats.stale += u64::from(order == Order::Stale);
             any |= order != Order::Stale;
         }
@@ -259,34 +259,34 @@ impl State {
             if answer.status < 500 && answer.status != 408 {
                 self.recent.count(now);
                 if let Some(learner) = &mut self.learner {
-                    learner.good(now, heard.sent, waited);
+                    learner.good(now, observed.sent, waited);
                 }
             } else {
-                self.fail(heard);
+                self.fail(observed);
             }
             for unit in Unit::ALL {
                 let window = &mut self.windows[unit.index()];
-                if window.has_ended(heard.sent) && answer.meter(unit).is_none() {
+                if window.has_ended(observed.sent) && answer.meter(unit).is_none() {
                     window.open();
                 }
             }
         } else {
-            lesson.pause = self.refuse(heard, answer, &short, is_news, was_known);
+            action.pause = self.refuse(observed, answer, &short, is_news, was_known);
         }
         if let Some(learner) = &mut self.learner {
-            learner.set_pace(waiting, heard.max);
+            learner.set_pace(waiting, observed.max);
         }
-        if any && lesson.pause.is_none() && now >= self.paused_until {
+        if any && action.pause.is_none() && now >= self.paused_until {
             let exhausted = self.windows.iter().filter(|window| {
-                window.remaining(now) == Some(0) && !window.rises() && !window.has_ended(now)
+                window.remaining(now) == Some(0) && !window.is_refilling() && !window.has_ended(now)
             });
             let until = exhausted.filter_map(Window::reset).max();
-            lesson.pause = until.map(|until| until.since(now));
+            action.pause = until.map(|until| until.since(now));
             // Not a pause of another's, if that of this one is over.
-            lesson.resume = until.is_none() && now < self.exhausted_until;
+            action.resume = until.is_none() && now < self.exhausted_until;
             self.exhausted_until = until.unwrap_or(Nanos::ZERO);
         }
-        lesson
+        action
     }
 
     /// The units that explain a refusal, with what the call cost of them.
@@ -299,46 +299,51 @@ impl State {
     }
 
     /// What a refusal shows of the windows. Whether the call was sent by what was known of them.
-    fn doubt(&mut self, heard: &Heard, answer: &Answer, short: &[(Unit, Meter, u64)]) -> bool {
+    fn record_refusal(
+        &mut self,
+        observed: &Observation,
+        answer: &Answer,
+        short: &[(Unit, Meter, u64)],
+    ) -> bool {
         // An outage is no lie.
         if answer.verdict != Verdict::Refused {
             return false;
         }
-        let named = answer.wait.map(|wait| heard.wait(wait));
-        let early = self.windows.each_ref().map(|window| window.is_early(heard.sent));
+        let named = answer.wait.map(|wait| observed.wait(wait));
+        let early = self.windows.each_ref().map(|window| window.is_early(observed.sent));
         let meant = short.iter().map(|&(unit, ..)| unit.index());
         if !short.is_empty() && { meant }.all(|unit| early[unit]) {
-            short.iter().for_each(|&(unit, ..)| self.windows[unit.index()].miss());
+            short.iter().for_each(|&(unit, ..)| self.windows[unit.index()].was_early());
             return false;
         }
-        let was_known = self.windows.iter().any(|window| window.was_known(heard.sent));
-        let is_news = heard.sent >= self.refused_at;
+        let was_known = self.windows.iter().any(|window| window.was_known(observed.sent));
+        let is_news = observed.sent >= self.refused_at;
         let is_chance = named.is_none() && (!is_news || self.good >= CHANCE);
         for (window, unit) in self.windows.iter_mut().zip(Unit::ALL) {
             let is_short = short.iter().find(|(other, ..)| *other == unit);
-            let is_chance = is_short.is_some() && window.slides() && is_chance;
+            let is_chance = is_short.is_some() && window.is_sliding() && is_chance;
             let is_meant = short.is_empty() || is_short.is_some();
-            if window.was_known(heard.sent) && is_meant && !is_chance {
+            if window.was_known(observed.sent) && is_meant && !is_chance {
                 window.distrust();
             }
             if let Some(&(_, meter, cost)) = is_short {
-                window.see(heard, meter, cost, named);
+                window.record_refusal(observed, meter, cost, named);
             }
         }
         was_known
     }
 
     /// The server could not answer.
-    fn fail(&mut self, heard: &Heard) {
-        let (learner, recent) = self.learner(heard.now);
-        learner.failed(heard.now, heard.sent, recent);
+    fn fail(&mut self, observed: &Observation) {
+        let (learner, recent) = self.learner(observed.now);
+        learner.failed(observed.now, observed.sent, recent);
     }
 
     /// The time that a refusal names. Some servers cut it to whole seconds: one whose time is over says zero then. Once that
     /// was seen twice, a second is added.
-    fn heard_wait(&mut self, heard: &Heard, wait: When) -> Duration {
-        let named = heard.wait(wait);
-        let (over, sent) = (self.paused_until, heard.sent);
+    fn heard_wait(&mut self, observed: &Observation, wait: When) -> Duration {
+        let named = observed.wait(wait);
+        let (over, sent) = (self.paused_until, observed.sent);
         if named.is_zero() && over > Nanos::ZERO && over <= sent && sent.since(over) < ROUNDED {
             self.cut_times += 1;
         }
@@ -353,7 +358,7 @@ impl State {
     /// names a time nor says that nothing remains is no statement: the learner makes something of it.
     fn refuse(
         &mut self,
-        heard: &Heard,
+        observed: &Observation,
         answer: &Answer,
         short: &[(Unit, Meter, u64)],
         is_news: bool,
@@ -363,34 +368,34 @@ impl State {
         if is_news {
             self.good = self.good.saturating_sub(CHANCE);
         }
-        let (now, sent) = (heard.now, heard.sent);
+        let (now, sent) = (observed.now, observed.sent);
         // Calls that were under way together are refused together.
         let again = self.refusals.saturating_sub(u32::from(!is_news));
         self.refusals += u32::from(is_news);
         let doubled = |wait: Duration| wait.saturating_mul(1 << again.min(16));
-        let named = answer.wait.map(|wait| self.heard_wait(heard, wait));
-        let backs = short
-            .iter()
-            .filter_map(|&(unit, meter, cost)| self.windows[unit.index()].back(heard, meter, cost));
-        let resets = short.iter().filter_map(|(_, meter, _)| Some(heard.wait(meter.reset?)));
+        let named = answer.wait.map(|wait| self.heard_wait(observed, wait));
+        let backs = short.iter().filter_map(|&(unit, meter, cost)| {
+            self.windows[unit.index()].back(observed, meter, cost)
+        });
+        let resets = short.iter().filter_map(|(_, meter, _)| Some(observed.wait(meter.reset?)));
         let wait = named.or(backs.max()).map(|wait| {
             let most = resets.max().unwrap_or_default();
             wait.max(doubled(LEAST_WAIT).min(FIRST_WAIT)).max(doubled(wait).min(most))
         });
         let least = answer.least_wait.or((!short.is_empty()).then_some(FIRST_WAIT));
-        let wait = wait.or(least.map(doubled)).map(|wait| wait.min(heard.max));
+        let wait = wait.or(least.map(doubled)).map(|wait| wait.min(observed.max));
         let Some(wait) = wait else {
             if answer.verdict == Verdict::Refused {
                 self.refused_at = now;
                 self.learner(now).0.refused(now, sent, None);
             } else {
-                self.fail(heard);
+                self.fail(observed);
             }
             return None;
         };
         let until = now.saturating_add(wait);
         // Else by the jitter of the way.
-        let is_shared = short.iter().any(|&(unit, ..)| !self.windows[unit.index()].slides());
+        let is_shared = short.iter().any(|&(unit, ..)| !self.windows[unit.index()].is_sliding());
         if is_news && was_known && !short.is_empty() {
             if is_shared {
                 let (learner, recent) = self.learner(now);
@@ -405,7 +410,7 @@ impl State {
             if is_again && (answer.verdict == Verdict::Refused || again == 0) {
                 learner.refused(now, sent, Some(wait));
             } else {
-                learner.told(now, until, recent);
+                learner.last_answer(now, until, recent);
             }
         }
         self.refused_at = now;
@@ -415,7 +420,7 @@ impl State {
         self.paused_until = until;
         self.stats.pauses += 1;
         for &(unit, meter, cost) in short {
-            self.windows[unit.index()].shut(heard, meter, cost, until);
+            self.windows[unit.index()].close_until(observed, meter, cost, until);
         }
         Some(until.since(now))
     }

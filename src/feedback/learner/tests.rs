@@ -390,7 +390,7 @@ fn a_pace_that_is_off_by_less_than_a_hundredth_stays() {
 fn what_is_no_more_than_what_is_known_is_not_searched_again() {
     let mut learner = found(LEAST_FOUND);
     learner.rate = LEAST_FOUND;
-    learner.told(at(20), at(30), &Recent::new(at(0)));
+    learner.last_answer(at(20), at(30), &Recent::new(at(0)));
     assert!(!learner.is_searching);
     assert!(learner.lowered().is_some() && searching(10.0).lowered().is_none());
 }

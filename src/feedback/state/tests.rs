@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Lesson, State};
+use super::{Action, State};
 use crate::feedback::answer::{Answer, Unit};
 use crate::feedback::dialect::Dialects;
 use crate::feedback::learner::Search;
 use crate::feedback::learner::tests::at;
-use crate::feedback::window::tests::heard;
+use crate::feedback::window::tests::observed;
 
 fn fresh() -> State {
     State::new(None, at(0))
@@ -33,8 +33,8 @@ fn left(remaining: u32) -> Answer {
 }
 
 /// The answer to a call for one request that was sent at one time and answered at another.
-fn hear(state: &mut State, times: (u64, u64), answer: &Answer) -> Lesson {
-    state.learn(&heard(times, None), [1, 0, 0, 0], answer, (false, 0))
+fn hear(state: &mut State, times: (u64, u64), answer: &Answer) -> Action {
+    state.learn(&observed(times, None), [1, 0, 0, 0], answer, (false, 0))
 }
 
 #[test]
@@ -42,16 +42,16 @@ fn while_calls_are_paused_an_answer_to_a_call_sent_before_the_refusal_is_stale()
     let mut state = fresh();
     let refused = read(429, &[("retry-after", "30")]);
     assert_eq!(hear(&mut state, (10, 20), &refused).pause, Some(Duration::from_secs(30)));
-    let told = |state: &State| state.remaining(Unit::Requests, at(20)).is_some();
+    let last_answer = |state: &State| state.remaining(Unit::Requests, at(20)).is_some();
     hear(&mut state, (19, 30), &left(50));
-    assert_eq!((state.stats.stale, told(&state)), (1, false));
+    assert_eq!((state.stats.stale, last_answer(&state)), (1, false));
     hear(&mut state, (20, 30), &left(50));
-    assert_eq!((state.stats.stale, told(&state)), (1, true));
+    assert_eq!((state.stats.stale, last_answer(&state)), (1, true));
 
     let mut state = fresh();
     hear(&mut state, (10, 20), &refused);
     hear(&mut state, (19, 320), &left(50));
-    assert_eq!((state.stats.stale, told(&state)), (0, true), "the pause is over");
+    assert_eq!((state.stats.stale, last_answer(&state)), (0, true), "the pause is over");
 }
 
 #[test]
@@ -74,8 +74,8 @@ fn nothing_left_pauses_the_limiter_until_the_reset_or_until_more_is_there() {
     assert_eq!(hear(&mut state, (10, 10), &left(0)).pause, Some(Duration::from_secs(60)));
     assert!(state.pauses_limiter(at(609)) && !state.pauses_limiter(at(610)));
     // An answer that says nothing of it changes nothing.
-    let lesson = hear(&mut state, (100, 100), &read(200, &[]));
-    assert_eq!((lesson.pause, lesson.resume), (None, false));
+    let action = hear(&mut state, (100, 100), &read(200, &[]));
+    assert_eq!((action.pause, action.resume), (None, false));
     assert_eq!(state.remaining(Unit::Requests, at(100)), Some(0));
     let resumes = |state: &mut State, now| hear(state, (now, now), &left(5)).resume;
     assert!(resumes(&mut state, 200) && !resumes(&mut state, 201));
@@ -116,12 +116,12 @@ fn sliding() -> State {
     let mut state = fresh();
     hear(&mut state, (10, 10), &left(50));
     hear(&mut state, (100, 100), &left(60));
-    assert!(slides(&state));
+    assert!(is_sliding(&state));
     state
 }
 
-fn slides(state: &State) -> bool {
-    state.windows[Unit::Requests.index()].slides()
+fn is_sliding(state: &State) -> bool {
+    state.windows[Unit::Requests.index()].is_sliding()
 }
 
 /// Nothing remains, and no time is named.
@@ -133,16 +133,16 @@ fn used_up() -> Answer {
 fn a_refusal_among_many_good_calls_may_be_chance_and_so_may_one_of_a_call_sent_before_it() {
     let mut state = sliding();
     hear(&mut state, (200, 201), &used_up());
-    assert!(!slides(&state), "after two good calls");
+    assert!(!is_sliding(&state), "after two good calls");
 
     let mut state = sliding();
     (0..8).for_each(|_| _ = hear(&mut state, (110, 110), &read(200, &[])));
     hear(&mut state, (200, 201), &used_up());
-    assert!(slides(&state), "after ten");
+    assert!(is_sliding(&state), "after ten");
     hear(&mut state, (200, 202), &used_up());
-    assert!(slides(&state), "it was under way then");
+    assert!(is_sliding(&state), "it was under way then");
     hear(&mut state, (202, 203), &used_up());
-    assert!(!slides(&state), "by what was known");
+    assert!(!is_sliding(&state), "by what was known");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn it_is_idle_if_nothing_holds_calls_back_and_nothing_is_under_way() {
     assert!(state.is_idle(at(0)));
     state.send([1, 0, 0, 0]);
     assert!(!state.is_idle(at(0)));
-    state.land([1, 0, 0, 0]);
+    state.answered([1, 0, 0, 0]);
     assert!(state.is_idle(at(0)));
     let mut state = fresh();
     hear(&mut state, (10, 10), &read(429, &[("retry-after", "30")]));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Calendar, Heard, Order, Window};
+use super::{Calendar, Observation, Order, Window};
 use crate::feedback::answer::Meter;
 use crate::feedback::learner::tests::at;
 use crate::feedback::text::When;
@@ -15,24 +15,24 @@ fn meter(remaining: u64, reset: When) -> Meter {
 }
 
 /// A call was sent at one time and answered at another, perhaps with a date.
-pub(in crate::feedback) fn heard((sent, now): (u64, u64), date: Option<u64>) -> Heard {
+pub(in crate::feedback) fn observed((sent, now): (u64, u64), date: Option<u64>) -> Observation {
     let (sent, now) = (at(sent), at(now));
     let calendar = Duration::from_secs(date.unwrap_or(1_000_000));
     let (is_dated, max) = (date.is_some(), Duration::from_secs(3600));
-    Heard { sent, now, calendar, is_dated, is_accepted: true, named: None, max }
+    Observation { sent, now, calendar, is_dated, is_accepted: true, named: None, max }
 }
 
 /// A window of which 50 remain for a minute from the tenth second on, by a server that sends dates or that does not.
-fn told(date: Option<u64>, reset: When) -> Window {
+fn last_answer(date: Option<u64>, reset: When) -> Window {
     let mut window = Window::default();
-    assert_eq!(window.hear(&heard((100, 100), date), meter(50, reset), 1, 0), Order::First);
+    assert_eq!(window.record(&observed((100, 100), date), meter(50, reset), 1, 0), Order::First);
     window
 }
 
 #[test]
 fn of_answers_without_dates_one_whose_reset_is_surely_later_is_of_a_new_window() {
     let order = |times, remaining| {
-        told(None, MINUTE).hear(&heard(times, None), meter(remaining, MINUTE), 1, 0)
+        last_answer(None, MINUTE).record(&observed(times, None), meter(remaining, MINUTE), 1, 0)
     };
     // The time to the reset was rounded up, by less than a second.
     assert_eq!([(110, 110), (111, 111)].map(|at| order(at, 40)), [Order::Newer, Order::First]);
@@ -49,8 +49,8 @@ fn of_answers_without_dates_one_whose_reset_is_surely_later_is_of_a_new_window()
 fn of_answers_with_dates_the_time_of_the_reset_tells() {
     let reset = |seconds: u64| When::At(Duration::from_secs(2_000_060 + seconds));
     let order = |times, date, to| {
-        let mut window = told(Some(2_000_000), reset(1));
-        window.hear(&heard(times, Some(date)), meter(40, reset(to)), 1, 0)
+        let mut window = last_answer(Some(2_000_000), reset(1));
+        window.record(&observed(times, Some(date)), meter(40, reset(to)), 1, 0)
     };
     // The same one, although the date is late.
     assert_eq!(order((130, 130), 2_000_000, 1), Order::Newer);
@@ -60,7 +60,7 @@ fn of_answers_with_dates_the_time_of_the_reset_tells() {
 
 #[test]
 fn how_far_a_reset_is_can_be_known_if_it_is_near_and_the_calendar_the_servers() {
-    let knows = |date, reset| heard((0, 0), date).knows(reset);
+    let knows = |date, reset| observed((0, 0), date).knows(reset);
     let after = |seconds| When::After(Duration::from_secs(seconds));
     assert_eq!([3_599, 3_600].map(|seconds| knows(None, after(seconds))), [true, false]);
     let date = When::At(Duration::from_secs(2_000_060));
@@ -77,41 +77,41 @@ fn permits_come_back_steadily_only_up_to_a_limit_and_a_reset_that_are_known() {
         (false, Meter { is_continuous: false, ..known }),
     ] {
         let mut window = Window::default();
-        window.hear(&heard((100, 100), None), meter, 1, 0);
-        assert_eq!((window.rises(), window.is_told()), (is, true), "{meter:?}");
+        window.record(&observed((100, 100), None), meter, 1, 0);
+        assert_eq!((window.is_refilling(), window.is_known()), (is, true), "{meter:?}");
     }
-    assert!(!Window::default().is_told());
+    assert!(!Window::default().is_known());
 }
 
 #[test]
 fn a_call_tries_at_the_earliest_reset_that_was_named_unless_the_server_is_not_believed() {
-    let mut window = told(None, MINUTE);
+    let mut window = last_answer(None, MINUTE);
     // The same window, as the times are rounded; and from here it would end half a second later.
-    window.hear(&heard((105, 105), None), meter(49, MINUTE), 1, 0);
+    window.record(&observed((105, 105), None), meter(49, MINUTE), 1, 0);
     assert_eq!(window.reset(), Some(at(700)));
     window.distrust();
     assert_eq!(window.reset(), Some(at(705)));
     // Not one of the window before.
-    let mut window = told(None, MINUTE);
-    window.hear(&heard((701, 701), None), meter(49, MINUTE), 1, 0);
+    let mut window = last_answer(None, MINUTE);
+    window.record(&observed((701, 701), None), meter(49, MINUTE), 1, 0);
     assert_eq!(window.reset(), Some(at(1_301)));
 }
 
 /// What a window shows of whether it slides.
 #[test]
 fn more_that_remains_before_the_reset_shows_that_permits_come_back_steadily() {
-    let slides = |answers: &[((u64, u64), u64)]| {
-        let mut window = told(None, MINUTE);
+    let is_sliding = |answers: &[((u64, u64), u64)]| {
+        let mut window = last_answer(None, MINUTE);
         for &(times, remaining) in answers {
-            window.hear(&heard(times, None), meter(remaining, MINUTE), 1, 0);
+            window.record(&observed(times, None), meter(remaining, MINUTE), 1, 0);
         }
-        window.slides()
+        window.is_sliding()
     };
-    assert!(slides(&[((200, 200), 51)]));
-    assert!(!slides(&[((101, 101), 50)]));
+    assert!(is_sliding(&[((200, 200), 51)]));
+    assert!(!is_sliding(&[((101, 101), 50)]));
     // Sent before the last answer came: it says nothing.
-    assert!(!slides(&[((99, 105), 60)]));
-    assert!(slides(&[((100, 105), 60)]));
+    assert!(!is_sliding(&[((99, 105), 60)]));
+    assert!(is_sliding(&[((100, 105), 60)]));
 }
 
 #[test]
@@ -121,28 +121,28 @@ fn a_call_was_short_if_nothing_remained_or_less_than_it_needs_and_the_rest_comes
     let short = |meter| window.was_short(meter, 5);
     assert_eq!([0, 4, 5].map(|left| short(steady(left))), [true, true, false]);
     assert_eq!([0, 4].map(|left| short(meter(left, MINUTE))), [true, false]);
-    window.hear(&heard((100, 100), None), meter(50, MINUTE), 1, 0);
+    window.record(&observed((100, 100), None), meter(50, MINUTE), 1, 0);
     window.open();
-    assert!(!window.is_told() && window.cap() == super::Cap::UNKNOWN);
+    assert!(!window.is_known() && window.cap() == super::Cap::UNKNOWN);
 }
 
 #[test]
 fn a_window_that_was_seen_to_begin_with_all_will_do_so_again() {
     let mut window = Window::default();
-    window.hear(&heard((100, 100), None), meter(99, MINUTE), 1, 0);
+    window.record(&observed((100, 100), None), meter(99, MINUTE), 1, 0);
     assert_eq!(window.cap().opening, 1, "it may have begun before");
-    window.hear(&heard((101, 101), None), meter(98, MINUTE), 2, 0);
+    window.record(&observed((101, 101), None), meter(98, MINUTE), 2, 0);
     assert_eq!(window.cap().opening, 1, "nor has it begun now");
-    window.hear(&heard((701, 701), None), meter(99, MINUTE), 1, 0);
+    window.record(&observed((701, 701), None), meter(99, MINUTE), 1, 0);
     assert_eq!(window.cap().opening, 100);
 }
 
 #[test]
 fn a_time_to_wait_that_is_short_but_not_the_share_of_a_call_does_not_show_a_steady_return() {
     let is_steady = |seconds| {
-        let mut window = told(None, MINUTE);
-        let (heard, left) = (heard((200, 200), None), meter(0, MINUTE));
-        window.see(&heard, left, 1, Some(Duration::from_secs(seconds)));
+        let mut window = last_answer(None, MINUTE);
+        let (observed, left) = (observed((200, 200), None), meter(0, MINUTE));
+        window.record_refusal(&observed, left, 1, Some(Duration::from_secs(seconds)));
         window.is_steady(left)
     };
     // One of a hundred a minute is back in 0.6 s.
@@ -151,15 +151,15 @@ fn a_time_to_wait_that_is_short_but_not_the_share_of_a_call_does_not_show_a_stea
 
 #[test]
 fn a_pause_that_ends_after_a_sliding_window_has_enough_tells_nothing_of_it() {
-    let mut window = told(None, MINUTE);
-    window.hear(&heard((200, 200), None), meter(60, MINUTE), 1, 0);
-    assert!(window.slides());
+    let mut window = last_answer(None, MINUTE);
+    window.record(&observed((200, 200), None), meter(60, MINUTE), 1, 0);
+    assert!(window.is_sliding());
     let before = window.cap();
     let reached = before.reached(70);
-    let (heard, left) = (heard((300, 300), None), meter(0, MINUTE));
-    window.shut(&heard, left, 70, reached);
+    let (observed, left) = (observed((300, 300), None), meter(0, MINUTE));
+    window.close_until(&observed, left, 70, reached);
     assert_eq!(window.cap(), before);
-    window.shut(&heard, left, 70, Nanos::new(reached.get() - 1));
+    window.close_until(&observed, left, 70, Nanos::new(reached.get() - 1));
     assert_ne!(window.cap(), before);
 }
 
@@ -189,7 +189,7 @@ fn a_timer_of_the_server_that_is_late_makes_no_longer_window() {
     let misses = |seconds, is_least| {
         let length = Some(Duration::from_secs(seconds));
         let mut window = Window { length, is_least, ..Window::default() };
-        [(); 5].map(|()| (window.miss(), window.length.map(|length| length.as_millis())).1)
+        [(); 5].map(|()| (window.was_early(), window.length.map(|length| length.as_millis())).1)
     };
     assert_eq!(misses(9, false)[..2], [Some(10_000), Some(10_062)]);
     let later = [Some(1_062), Some(1_125), Some(1_250), Some(1_500), None];
