@@ -1,15 +1,13 @@
-//! The server's own limit, as a policy.
+//! The server's quota, as a policy.
 //!
-//! A unit of which `cap` remained when a server last said so allows calls as long as those that it may not have
-//! counted yet are no more: a place in flight for each permit. A call that was answered gives its places back
-//! after `cap` has been set to what the answer says. From the reset on, `cap` is `opening`.
+//! **Quotas.** If `cap` of a unit remained by the newest answer, calls pass while the calls in flight cost no more than
+//! `cap`: each may or may not be counted in it. An answer first sets `cap` and then gives the places of its call back. From
+//! the reset on, `cap` is `opening`. Between, it changes at `first_back`, or rises steadily. After the reset one call
+//! passes alone in any case, and the server decides.
 //!
-//! After a refusal nothing passes until a time, whatever remains; and if the rate that the server bears had to be
-//! learned, each call is a permit of a small bucket at that pace.
+//! **Pauses.** After a refusal nothing passes until a time.
 //!
-//! Ready: at once if `out + n <= cap(now)`, where `cap(t)` is `cap` before the reset and `max(cap, opening)` from
-//! it on, and something between from a knee on; or rises from one to the other, if the server restores permits
-//! steadily. A call goes alone after the server's own reset, for whatever it is: the server decides.
+//! **The learned rate.** Each call takes a permit of a small bucket at that pace.
 
 use std::time::Duration;
 
@@ -27,30 +25,30 @@ pub(super) fn array((a, b, c, d): Units) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// What a call waits for: what the server said, or the pace that was learned.
+/// The parts of the policy: the server's statements, and the learned rate.
 const STATED: usize = 0;
 pub(super) const LEARNED: usize = 1;
 
-/// The calls of a bucket that is full. More of them would not fit servers that store none; fewer make calls wait that
-/// come by chance at the same time.
+/// The capacity of the bucket. More would exceed servers without a burst; fewer would delay calls that arrive together by
+/// chance.
 const BURST: f64 = 4.0;
 
-/// A bucket has a permit although sums of fractions are inexact.
+/// One permit, less the rounding of sums.
 const ONE: f64 = 1.0 - 1e-9;
 
-/// What is known of one unit.
+/// The bound of one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cap {
     pub(super) cap: u64,
     pub(super) opening: u64,
-    /// From when on `cap` is there, when it becomes `at_knee`, and when `opening`.
+    /// The bound is `cap` from `since` on, `at_first_back` from `first_back` on, and `opening` from `reset` on.
     pub(super) since: Nanos,
     pub(super) first_back: Nanos,
     pub(super) at_first_back: u64,
     pub(super) reset: Nanos,
-    /// When a call goes if no other is under way: the server's own reset, which is earlier where that is doubted.
+    /// From when on a call passes if no other is in flight: the stated reset. `reset` may be later.
     pub(super) alone: Nanos,
-    /// Whether it rises meanwhile.
+    /// Whether it rises steadily in between.
     pub(super) is_refilling: bool,
 }
 
@@ -83,7 +81,7 @@ impl Cap {
         low.1 + u64::try_from(risen).unwrap_or(u64::MAX)
     }
 
-    /// When it is `needed`, at the latest at the reset.
+    /// When the bound is at least `needed`, at the latest at the reset.
     pub(super) fn reached(&self, needed: u64) -> Nanos {
         if needed <= self.cap {
             return self.since;
@@ -99,7 +97,7 @@ impl Cap {
         Nanos::new(low.0.get().saturating_add(nanos)).min(high.0)
     }
 
-    /// From the one to the other it changes: up to the knee, or after it.
+    /// The ends of the piece that holds: before `first_back`, or after it.
     fn piece(&self, is_before: impl Fn((Nanos, u64)) -> bool) -> [(Nanos, u64); 2] {
         let first_back = (self.first_back, self.at_first_back);
         if is_before(first_back) {
@@ -115,7 +113,7 @@ impl Cap {
         let reached = self.reached(needed);
         let reached = if is_alone { reached.min(self.alone) } else { reached };
         if needed <= self.remaining_at(now) || is_alone && self.alone <= now {
-            // It may have been for some time, which counts if the alarm of a caller was late.
+            // Possibly for some time: that counts if the alarm of a caller was late.
             Ready::At(reached.min(now))
         } else if self.reset <= now {
             Ready::NotBefore(now)
@@ -130,14 +128,14 @@ impl Cap {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Gate {
     pub(super) caps: [Cap; 4],
-    /// The server has refused: nothing passes before.
+    /// Nothing passes before, after a refusal.
     pub(super) shut_until: Nanos,
     pub(super) pace: Pace,
-    /// How often it has closed.
+    /// How often the gate has closed.
     pub(super) closed: u64,
 }
 
-/// What is in flight, and the permits of the pace.
+/// The calls in flight, and the bucket of the learned rate.
 #[derive(Clone, Debug)]
 pub(super) struct Passed {
     out: [u64; 4],
@@ -150,19 +148,19 @@ impl Gate {
     pub(super) const OPEN: Self =
         Self { caps: [Cap::UNKNOWN; 4], shut_until: Nanos::ZERO, pace: Pace::NONE, closed: 0 };
 
-    /// Whether it closes after `old`: a call that `old` let pass, and that was not sent, asks again.
+    /// Whether the change from `old` closes the gate: a call that has passed and was not sent asks again.
     pub(super) fn closes(&self, old: &Self) -> bool {
         let caps = self.caps.iter().zip(&old.caps);
         self.shut_until > old.shut_until || self.pace.cuts > old.pace.cuts || { caps }
             .any(|(cap, old)| cap.cap == 0 && old.cap > 0)
     }
 
-    /// When nothing is shut any more.
+    /// When all pauses are over.
     fn opens(&self) -> Nanos {
         self.shut_until.max(self.pace.until)
     }
 
-    /// What the bucket holds at `now`. While nothing passes it stores one call.
+    /// The level of the bucket. During a pause it stores one call.
     fn level(&self, passed: &Passed, now: Nanos) -> f64 {
         let come = |from: Nanos, to: Nanos| self.pace.rate * to.since(from).as_secs_f64();
         let opens = self.opens();
@@ -176,7 +174,7 @@ impl Gate {
         if now <= opens { stored } else { (stored + come(opens, now)).min(BURST) }
     }
 
-    /// When the bucket has a permit, which may be in the past.
+    /// When the bucket has a permit. May be in the past.
     fn paced(&self, passed: &Passed) -> Nanos {
         let from = self.opens().max(passed.at);
         let level = self.level(passed, from);
@@ -205,7 +203,7 @@ impl Policy for Gate {
         Passed { out: [0; 4], level: BURST, at: now }
     }
 
-    /// It has no places that are held.
+    /// Calls in flight hold places, and nothing else does.
     fn idle_at(&self, passed: &Passed) -> Option<Nanos> {
         passed.out.iter().all(|&out| out == 0).then_some(Nanos::ZERO)
     }
@@ -220,7 +218,7 @@ impl Policy for Gate {
             *out = out.saturating_add(n.into());
         }
         if !self.pace.is_none() {
-            // Calls that did not ask are no debt that grows.
+            // Calls that did not ask at the gate are no growing debt.
             let level = self.level(passed, at) - 1.0 + f64::from(self.pace.jitter);
             (passed.level, passed.at) = (level.max(-1.0), at.max(passed.at));
         }

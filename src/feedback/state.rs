@@ -1,4 +1,7 @@
-//! What a [`Feedback`](super::Feedback) has learned, and what follows from each answer.
+//! The state of a [`Feedback`](super::Feedback): the quotas that answers stated, and the rate that refusals showed.
+//!
+//! [`State::learn`] is the one function that an answer changes it by. It records each quota in its [`Window`], judges a
+//! refusal, and passes what no quota explains to the [`Learner`]. [`State::gate`] makes the bound for the next calls.
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
@@ -32,13 +35,13 @@ use crate::units::{Nanos, Rate};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct FeedbackStats {
-    /// The answers that were observed.
+    /// Observed answers.
     pub answers: u64,
-    /// Those that refused the call.
+    /// Answers that refused the call.
     pub refused: u64,
-    /// What answers said of a unit after a newer one, or one that said less, had come.
+    /// Quotas in answers that had been overtaken by newer answers.
     pub stale: u64,
-    /// The fields that could not be read.
+    /// Fields that could not be parsed.
     pub malformed: u64,
     /// How often all calls were paused after a refusal.
     pub pauses: u64,
@@ -46,50 +49,50 @@ pub struct FeedbackStats {
     pub failed: u64,
 }
 
-/// What an answer makes of the limiter.
+/// What to do with the limiter after an answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Action {
     pub(super) pause: Option<Duration>,
     pub(super) resume: bool,
 }
 
-/// A refusal for which nothing remained and no time is known, the first of several.
+/// The pause after a first refusal without a time, if nothing remained.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// A time of zero is at least this, and twice as long each time.
+/// The least pause. It doubles with each refusal in a row.
 const LEAST_WAIT: Duration = Duration::from_millis(10);
 
-/// A server that gives a time, and refuses again within this one after it, gets calls more slowly from then on.
+/// A server that refuses again within this time after a pause gets calls more slowly.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// What was learned of a server that is not called is forgotten after this time.
+/// The state of a server without calls is forgotten after this time.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Where permits were seen to come back steadily, a refusal for as many good calls may be the jitter of the way: a limit
-/// that is the server's own is refused at most a call in twenty.
+/// In a sliding window one refusal in this number of good calls may be jitter: a client whose own limit is the server's has at
+/// most one call in twenty refused.
 const CHANCE: u32 = 10;
 
 pub(super) struct State {
     windows: [Window; 4],
     pub(super) calendar: Calendar,
     search: Option<Box<Search>>,
-    /// `None` until there is something to learn, if no rate to begin with is given.
+    /// `None` until the first refusal that no quota explains, unless a first rate is given.
     learner: Option<Box<Learner>>,
-    /// The calls that the server took.
+    /// Accepted calls of the last time.
     recent: Recent,
-    /// When the last refusal came, or zero. A call that was sent before says nothing about what is after it.
+    /// When the last refusal arrived, or zero. Answers to calls that were sent before it say nothing of the time after it.
     refused_at: Nanos,
-    /// How often in a row the server has refused.
+    /// Refusals in a row.
     refusals: u32,
-    /// The calls that it took, less some for each refusal: what may be chance.
+    /// Accepted calls, less [`CHANCE`] for each refusal.
     good: u32,
     pub(super) paused_until: Nanos,
-    /// How often a time that the server named was over, and it named zero.
+    /// How often the server named zero right after a time that it had named was over.
     cut_times: u32,
     /// Until when the limiter is paused because nothing remains.
     exhausted_until: Nanos,
-    /// How often the gate has closed. A call that passed before and was not sent goes back to it.
+    /// How often the gate has closed. A call that had passed it and was not sent yet goes back to it.
     pub(super) closed: u64,
-    /// What was sent and not answered.
+    /// The units of calls that were sent and not answered.
     pub(super) in_flight: [u64; 4],
     pub(super) stats: FeedbackStats,
 }
@@ -120,7 +123,7 @@ impl State {
         Some(Box::new(Learner::new(given, now, recent)))
     }
 
-    /// What is learned, from now on.
+    /// The learner, made if there is none.
     fn learner(&mut self, now: Nanos) -> (&mut Learner, &Recent) {
         let Self { learner, recent, search, .. } = self;
         let first = || {
@@ -130,7 +133,7 @@ impl State {
         (learner.get_or_insert_with(first), recent)
     }
 
-    /// What holds calls back. `None` while nothing is known that can.
+    /// The bound for the next calls. `None` while nothing bounds them.
     pub(super) fn gate(&self) -> Option<Gate> {
         let is_known = self.windows.iter().any(Window::is_known);
         if !is_known && self.learner.is_none() && self.paused_until == Nanos::ZERO {
@@ -159,7 +162,7 @@ impl State {
         }
     }
 
-    /// Whether callers that wait say something about the pace.
+    /// Whether there is a learned rate.
     pub(super) fn is_learning(&self) -> bool {
         self.learner.is_some()
     }
@@ -183,7 +186,7 @@ impl State {
         now < self.paused_until.max(self.exhausted_until)
     }
 
-    /// A call was sent.
+    /// Counts a call that was sent.
     pub(super) fn send(&mut self, units: [u32; 4]) {
         for (in_flight, n) in self.in_flight.iter_mut().zip(units) {
             *in_flight += u64::from(n);
@@ -196,20 +199,20 @@ impl State {
         }
     }
 
-    /// The answer to a call that was sent will not come.
+    /// Counts a call in flight whose answer will not arrive.
     pub(super) fn lost(&mut self, units: [u32; 4], now: Nanos) {
         self.answered(units);
         self.count_lost(units, now);
     }
 
-    /// The server may have counted a call whose answer will not come.
+    /// Counts the units of a call that the server may have counted.
     pub(super) fn count_lost(&mut self, units: [u32; 4], now: Nanos) {
         for (window, n) in self.windows.iter_mut().zip(units) {
             window.count_lost(now, n.into());
         }
     }
 
-    /// Forgets all that would hold calls back.
+    /// Forgets everything that bounds calls.
     pub(super) fn resume(&mut self, now: Nanos) {
         self.windows.iter_mut().for_each(Window::open);
         self.recent = Recent::new(now);
@@ -233,7 +236,7 @@ impl State {
         let mut any = false;
         let short = if answer.is_refused() { self.short(units, answer) } else { Vec::new() };
         let was_known = answer.is_refused() && self.record_refusal(observed, answer, &short);
-        // Sent when the last refusal was known. What was sent before does not end its pause.
+        // Sent after the last refusal had arrived: only such a call ends its pause.
         let is_news = observed.sent >= self.refused_at;
         for unit in Unit::ALL {
             let Some(meter) = answer.meter(unit) else { continue };
@@ -255,7 +258,7 @@ impl State {
             if is_news {
                 self.refusals = 0;
             }
-            // A queue of the server answers 408 to a call that waited too long in it.
+            // 408: the call waited too long in a queue of the server.
             if answer.status < 500 && answer.status != 408 {
                 self.recent.count(now);
                 if let Some(learner) = &mut self.learner {
@@ -282,14 +285,14 @@ impl State {
             });
             let until = exhausted.filter_map(Window::reset).max();
             action.pause = until.map(|until| until.since(now));
-            // Not a pause of another's, if that of this one is over.
+            // If the pause is over, the limiter may be paused by someone else.
             action.resume = until.is_none() && now < self.exhausted_until;
             self.exhausted_until = until.unwrap_or(Nanos::ZERO);
         }
         action
     }
 
-    /// The units that explain a refusal, with what the call cost of them.
+    /// The quotas that explain a refusal, with the cost of the call in each.
     fn short(&self, units: [u32; 4], answer: &Answer) -> Vec<(Unit, Meter, u64)> {
         let all = Unit::ALL.into_iter();
         let each = all
@@ -298,14 +301,14 @@ impl State {
             .collect()
     }
 
-    /// What a refusal shows of the windows. Whether the call was sent by what was known of them.
+    /// Records a refusal in the windows. Returns whether the call should have fitted by what was known when it was sent.
     fn record_refusal(
         &mut self,
         observed: &Observation,
         answer: &Answer,
         short: &[(Unit, Meter, u64)],
     ) -> bool {
-        // An outage is no lie.
+        // An outage contradicts no quota.
         if answer.verdict != Verdict::Refused {
             return false;
         }
@@ -333,14 +336,14 @@ impl State {
         was_known
     }
 
-    /// The server could not answer.
+    /// Records a failure: the server gave no good answer.
     fn fail(&mut self, observed: &Observation) {
         let (learner, recent) = self.learner(observed.now);
         learner.failed(observed.now, observed.sent, recent);
     }
 
-    /// The time that a refusal names. Some servers cut it to whole seconds: one whose time is over says zero then. Once that
-    /// was seen twice, a second is added.
+    /// The time that a refusal names. Some servers cut it to whole seconds and then name zero when it is over. After that happened
+    /// twice, a second is added.
     fn heard_wait(&mut self, observed: &Observation, wait: When) -> Duration {
         let named = observed.wait(wait);
         let (over, sent) = (self.paused_until, observed.sent);
@@ -351,11 +354,10 @@ impl State {
         if is_cut { named.saturating_add(ROUNDED) } else { named }
     }
 
-    /// The server has refused. How long to pause all calls, unless they are paused for longer already.
+    /// Records a refusal. Returns how long to pause all calls, unless they are paused for longer already.
     ///
-    /// The time that it names is its own word on the next call: it counts, and not when a window ends. If that was
-    /// too short, as the next call was refused again, it doubles, up to the end of the window. A refusal that neither
-    /// names a time nor says that nothing remains is no statement: the learner makes something of it.
+    /// A named time is the server's word on the next call and goes before the reset. If the next call is refused again, the
+    /// time doubles, up to the reset. A refusal that neither names a time nor says that nothing remains goes to the learner.
     fn refuse(
         &mut self,
         observed: &Observation,
@@ -369,7 +371,7 @@ impl State {
             self.good = self.good.saturating_sub(CHANCE);
         }
         let (now, sent) = (observed.now, observed.sent);
-        // Calls that were under way together are refused together.
+        // Calls that were in flight together are refused together.
         let again = self.refusals.saturating_sub(u32::from(!is_news));
         self.refusals += u32::from(is_news);
         let doubled = |wait: Duration| wait.saturating_mul(1 << again.min(16));
@@ -394,7 +396,7 @@ impl State {
             return None;
         };
         let until = now.saturating_add(wait);
-        // Else by the jitter of the way.
+        // In a sliding window it may be jitter.
         let is_shared = short.iter().any(|&(unit, ..)| !self.windows[unit.index()].is_sliding());
         if is_news && was_known && !short.is_empty() {
             if is_shared {
@@ -406,7 +408,7 @@ impl State {
             let obeyed = self.paused_until.saturating_add(AGAIN.max(wait));
             let is_again = self.paused_until > Nanos::ZERO && now <= obeyed;
             let (learner, recent) = self.learner(now);
-            // An outage has no good calls in between.
+            // In an outage there are no good calls in between.
             if is_again && (answer.verdict == Verdict::Refused || again == 0) {
                 learner.refused(now, sent, Some(wait));
             } else {
