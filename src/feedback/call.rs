@@ -1,4 +1,4 @@
-//! A call that was sent, and what its answer teaches.
+//! A call that was sent, and the report of its answer.
 
 use std::fmt;
 use std::pin::pin;
@@ -25,9 +25,9 @@ use crate::unwinding::in_drop;
 
 /// A call that was sent.
 ///
-/// [`observe`](Self::observe) it when its response has come. Dropped before that, it counts against what remains,
-/// as the server may have counted it; [`refund`](Self::refund) it if it was never sent. Keep it until the call is
-/// over if the limiter has places in flight.
+/// [`observe`](Self::observe) its response when it arrives. A call that is dropped before that counts against what remains,
+/// because the server may have counted it; [`refund`](Self::refund) a call that was never sent. If the limiter has places
+/// in flight, keep it until the call is over.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,7 +45,7 @@ use crate::unwinding::in_drop;
 /// if let Some(grant) = call.grant() {
 ///     grant.settle((1, 1_100))?;
 /// }
-/// assert_eq!(limiter.available(), (59, 69_700));
+/// assert_eq!(limiter.available(), (59, 88_900));
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -55,18 +55,18 @@ pub struct Call<L: OwnedLimiter> {
     home: Option<Arc<dyn Home<L>>>,
     units: [u32; 4],
     grant: Option<L::Grant>,
-    /// How long the caller had waited before it asked the limiter, for the last time.
+    /// The time that the caller waited at the gate.
     before: Duration,
     /// `None` once its answer was observed.
     place: Option<Grant<'static, Gate>>,
     sent: Nanos,
-    /// What its response has said so far, if more is to come.
+    /// The head of its response, if the rest may say more.
     pub(super) head: Option<Head>,
 }
 
 impl<L: OwnedLimiter> Call<L> {
-    /// Learns from the response, and pauses, resumes or shrinks the limiter. What was learned is in force when
-    /// this function returns; the future does what the limiter needs, which in process takes no time.
+    /// Records the response, and pauses or resumes the limiter. What was learned is in force when this function returns; the
+    /// future changes the limiter, which takes no time in process.
     ///
     /// A second answer to the same call only returns what it says.
     ///
@@ -122,7 +122,7 @@ impl<L: OwnedLimiter> Call<L> {
         }
     }
 
-    /// The call belongs to another bucket of the server than was thought when it was sent.
+    /// Moves the call to the bucket that its answer named.
     fn move_to(&mut self, bucket: &Feedback<L>) {
         if Arc::ptr_eq(&self.shared, &bucket.shared) {
             return;
@@ -134,14 +134,14 @@ impl<L: OwnedLimiter> Call<L> {
         drop(self.place.replace(place));
     }
 
-    /// As [`observe`](Self::observe), where nothing can wait.
+    /// As [`observe`](Self::observe), without waiting.
     pub(super) fn observe_at_once(&mut self, status: StatusCode, headers: &HeaderMap) {
         let rest = pin!(self.observe(status, headers));
         // A pause is sent to a shared limiter with the first poll.
         let _ = rest.poll(&mut task::Context::from_waker(Waker::noop()));
     }
 
-    /// The head of gRPC says nothing by itself.
+    /// Observes a head whose rest will not arrive, unless it is gRPC's: that says nothing by itself.
     fn hear_head_alone(&mut self) {
         let head = self.head.take().filter(|head| !grpc::is_open(head.0, &head.1));
         if let Some((status, headers)) = head.as_deref() {
@@ -149,7 +149,7 @@ impl<L: OwnedLimiter> Call<L> {
         }
     }
 
-    /// What follows from the answer. Nothing from a second one.
+    /// Records the answer, once.
     fn learn(&mut self, answer: &Answer) -> Action {
         let Some(place) = self.place.take() else { return Action::default() };
         let shared = &self.shared;
@@ -173,7 +173,7 @@ impl<L: OwnedLimiter> Call<L> {
         block_on(self.observe(status, headers))
     }
 
-    /// The server took the call: for calls that are not HTTP. As [`observe`](Self::observe) of a 200 without fields.
+    /// Reports that the server accepted the call, for protocols other than HTTP: as [`observe`](Self::observe) of a 200 without fields.
     ///
     /// ```
     /// use std::time::Duration;
@@ -195,8 +195,8 @@ impl<L: OwnedLimiter> Call<L> {
         let _ = self.learn(&Answer::default());
     }
 
-    /// The server refused the call, as there were too many: as [`observe`](Self::observe) of a 429. `after`: when it
-    /// may be called again, if it has said so.
+    /// Reports that the server refused the call: as [`observe`](Self::observe) of a 429. `after` is the time until the next
+    /// call, if the server named one.
     ///
     /// # Cancel safety
     ///
@@ -213,10 +213,10 @@ impl<L: OwnedLimiter> Call<L> {
         block_on(self.refused(after));
     }
 
-    /// The server could not be reached, or did not answer: as [`observe`](Self::observe) of a 503 without a time.
+    /// Reports that the server did not answer: as [`observe`](Self::observe) of a 503 without a time.
     ///
-    /// Report it after errors of the connection and timeouts, or an outage without answers goes on to get all calls. The
-    /// server may have counted the call.
+    /// Report errors of the connection and timeouts, or a server that is down continues to get all calls. The server may have
+    /// counted the call.
     pub fn failed(&mut self) {
         if self.place.is_some() {
             let now = self.shared.limiter.clock().now();
@@ -230,8 +230,7 @@ impl<L: OwnedLimiter> Call<L> {
         self.grant.as_mut()
     }
 
-    /// Takes the permits out, to settle them apart from the call: [metered](Grant::metered), for an answer that is
-    /// streamed. `None` the second time, and for a call that was reported by [`Feedback::sent`].
+    /// Takes the grant, to settle it apart from the call, such as [metered](Grant::metered) for a streamed answer. `None` the second time, and for a call that was reported by [`Feedback::sent`].
     ///
     /// ```
     /// use tollgate::feedback::Feedback;
@@ -255,7 +254,7 @@ impl<L: OwnedLimiter> Call<L> {
         self.grant.take()
     }
 
-    /// Gives the permits back, for a call that was not sent.
+    /// Refunds a call that was not sent.
     pub fn refund(mut self) {
         self.refund_now();
     }
@@ -279,7 +278,7 @@ impl<L: OwnedLimiter> Call<L> {
         self.place.is_none()
     }
 
-    /// What held the call back last, if that was not the limiter.
+    /// The part that delayed the call last, if that was not the limiter.
     pub(super) fn held_by_server(&self) -> Option<Part> {
         let is_last = self.granted().is_none_or(|grant| grant.waited().is_zero());
         (is_last && !self.before.is_zero()).then(|| Part::new(0, 1).of_server())
@@ -304,7 +303,7 @@ impl<L: OwnedLimiter> Drop for Call<L> {
 }
 
 impl<L: OwnedLimiter> Feedback<L> {
-    /// A call for `n` that is sent now, by a caller that has acquired its permits from the limiter itself.
+    /// Begins a call for `n` by a caller that has acquired its permits from the limiter itself.
     ///
     /// ```
     /// use tollgate::feedback::Feedback;
@@ -343,7 +342,7 @@ impl<L: OwnedLimiter> Feedback<L> {
         Call { shared, home, units, grant, before, place: Some(place), sent, head: None }
     }
 
-    /// Permits that no call to the server is made with.
+    /// A grant without a call to the server.
     pub(super) fn not_sent(&self, grant: L::Grant) -> Call<L> {
         let shared = Arc::clone(&self.shared);
         let sent = shared.limiter.clock().now();

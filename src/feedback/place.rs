@@ -1,4 +1,5 @@
-//! The way of a caller of a [`Feedback`]: at the gate of what the server says remains, then at the limiter.
+//! The two queues of a [`Feedback`]: the gate of the server's quota, then the limiter. A caller that has passed the gate
+//! goes back to it if the gate closes before its call is sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -24,20 +25,20 @@ use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
 use crate::wait_queue::End;
 
-/// A caller on its way through both queues.
+/// A caller in one of the two queues.
 #[allow(missing_debug_implementations)] // its place is shown
 pub struct Passing<L: OwnedLimiter> {
     feedback: Feedback<L>,
     ask: Ask<L::Cost>,
     deadline: Option<Nanos>,
-    /// In turns that were void, as the gate closed.
+    /// The time that it waited before the gate closed again.
     waited: Duration,
     stage: Stage<L>,
 }
 
 enum Stage<L: OwnedLimiter> {
     AtGate(Acquire<RateLimiter<Gate>>),
-    /// With its place of the gate.
+    /// With its place in flight at the gate.
     AtLimiter(Option<Grant<'static, Gate>>, Acquire<L>),
 }
 
@@ -56,13 +57,13 @@ impl<L: OwnedLimiter> Passing<L> {
         matches!(self.stage, Stage::AtGate(_))
     }
 
-    /// The time that is left.
+    /// The rest of the timeout.
     fn left(&self) -> Option<Duration> {
         let now = self.feedback.limiter().clock().now();
         self.deadline.map(|deadline| deadline.since(now))
     }
 
-    /// Passes the gate. `Pending` while it waits there.
+    /// Waits at the gate.
     fn poll_gate(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if let Stage::AtGate(acquire) = &mut self.stage {
             let at_gate = ready!(Pin::new(acquire).poll(context))?;
@@ -195,7 +196,7 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         }
     }
 
-    /// With those that wait for the server.
+    /// Includes the callers at the gate.
     fn queue_len(&self) -> usize {
         self.gate().queue_len() + self.limiter().queue_len()
     }
@@ -204,7 +205,7 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         self.limiter().queued_permits()
     }
 
-    /// With those that were refused, or left, before they came to the limiter.
+    /// Includes callers that were refused or left at the gate.
     fn stats(&self) -> Stats {
         with_gate(self.limiter().stats(), self.gate().stats())
     }

@@ -1,4 +1,4 @@
-//! What each server has said, and each of its buckets, apart from the others: the limit is the user's.
+//! A [`Feedback`] for each server and for each of its buckets, around one limiter.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 /// answers. A route of which no answer has told is held back by nothing but the limit, and by refusals that the server
 /// calls global.
 ///
-/// As long as all calls go to one bucket of one server, the limiter itself is paused and shrunk, as by a plain
+/// As long as all calls go to one bucket of one server, the limiter itself is paused, as by a plain
 /// [`Feedback`]: over Redis for a fleet. With the second the limiter is left alone, and each process learns by itself.
 /// In a fleet, use one `Feedback` with a limiter of its own for each bucket.
 ///

@@ -1,5 +1,5 @@
-//! What the clones of a [`Feedback`](super::Feedback) and its calls share: the limiter, what is known of the server, and
-//! the gate that it makes.
+//! The state that the clones of a [`Feedback`](super::Feedback) and its calls share: the limiter, the state of the server, and
+//! the gate that follows from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,24 +20,23 @@ use crate::retry::RetryBudget;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::units::Nanos;
 
-/// What clones share.
 pub(super) struct Shared<L: OwnedLimiter> {
     pub(super) limiter: L,
     pub(super) gate: RateLimiter<Gate>,
     pub(super) counts: Counts,
     pub(super) dialects: Arc<Dialects>,
     pub(super) judge: Option<Judge>,
-    /// Whether the limiter serves this server alone. `None`: so says the program.
+    /// Whether the limiter serves this server alone, so that it may be paused. `None`: it does.
     pub(super) is_alone: Option<Arc<AtomicBool>>,
     pub(super) max_wait: Duration,
     pub(super) state: Mutex<State>,
-    /// Whether the state has something that is learned, whose pace needs the number of those that wait.
+    /// Whether there is a learned rate, whose pace depends on the number of waiters.
     pub(super) is_learning: AtomicBool,
     pub(super) retries: Option<Box<RetryBudget>>,
 }
 
 impl<L: OwnedLimiter> Shared<L> {
-    /// Changes what is known, and the gate with it.
+    /// Changes the state, and the gate with it.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
         let before = state.gate();
@@ -58,7 +57,7 @@ impl<L: OwnedLimiter> Shared<L> {
         result
     }
 
-    /// How many wait for the server, if that makes a difference.
+    /// The number of waiters at the gate, if there is a learned rate.
     pub(super) fn waiting(&self) -> usize {
         if self.is_learning.load(Ordering::Relaxed) { self.gate.queue_len() } else { 0 }
     }
@@ -97,7 +96,7 @@ impl<L: OwnedLimiter> Shared<L> {
         Observation { sent, now, calendar, is_dated, is_accepted, named, max: self.max_wait }
     }
 
-    /// Does with the limiter what an answer asks for.
+    /// Pauses or resumes the limiter after an answer.
     pub(super) async fn apply(&self, action: Action) {
         if self.is_alone.as_ref().is_some_and(|is_alone| !is_alone.load(Ordering::Acquire)) {
             return;
