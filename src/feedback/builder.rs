@@ -133,9 +133,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// flight. Numbers that count the same are added. If none counts requests, each call is one.
     ///
     /// By default the first counts requests, the second tokens, and the others nothing; but a call is one request,
-    /// whatever its first number is. Once a first number above one was seen, it is not taken for a count of requests
-    /// (it may be bytes, or tokens), and the limiter is not shrunk to the requests that remain. `[Some(Unit::Requests)]`
-    /// says that the server counts as the limiter does, such as the points of a query; `[Some(Unit::Tokens)]` and
+    /// whatever its first number is. `[Some(Unit::Requests)]` says that the server counts as the limiter does, such as the points of a query; `[Some(Unit::Tokens)]` and
     /// `[Some(Unit::Tokens), None]`, that the limiter counts tokens, and places in flight beside them.
     pub fn units(self, units: impl IntoIterator<Item = Option<Unit>>) -> Self {
         Self { counts: Counts::from_iter(units), ..self }

@@ -70,7 +70,7 @@ fn quota(item: &Item) -> Option<Quota> {
     })
 }
 
-/// Bytes and places in flight are not what a limiter of this crate is shrunk by.
+/// Bytes and places in flight are not counted.
 fn unit_of(unit: &str) -> Option<Unit> {
     match unit {
         "request" | "requests" => Some(Unit::Requests),

@@ -17,12 +17,11 @@ use crate::units::{Nanos, Rate};
 
 /// A limiter that learns from each response: see the [module](super).
 ///
-/// A caller waits until both the server, by what it said last and by the rate that was learned, and the limiter have
-/// room for its call, in the order of arrival. Callers that do not go through here are held back only by the limiter,
-/// which is paused and shrunk. A timeout fails at once if the server's last answer rules it out, or, once the server
-/// lets the caller, the limiter's queue. The `retry_after` of a caller that the server holds back is the server's time:
-/// the limiter may need more. A caller that waits for the server joins the limiter's queue when the server lets it,
-/// whether it is polled or not.
+/// A caller first waits at the gate, which follows the server's answers and the learned rate, and then in the queue of the
+/// limiter. Both are in the order of arrival. Callers of the limiter itself are held back by its pauses only. A timeout
+/// fails at once if the gate rules it out, or later the limiter's queue. The `retry_after` of a caller at the gate is the
+/// gate's time: the limiter may need more. A caller that passes the gate joins the limiter's queue whether it is polled or
+/// not.
 ///
 /// It is a handle: clones share what was learned. Calls for which a server keeps separate quotas (GitHub's search,
 /// Discord's routes) need one for each.
@@ -39,7 +38,6 @@ use crate::units::{Nanos, Rate};
 /// let headers = [("x-ratelimit-remaining", "2"), ("x-ratelimit-reset", "20")];
 /// assert!(call.observe(200u16, &headers).await.is_accepted());
 /// // The server has room for two more calls in the next 20 seconds.
-/// assert_eq!(feedback.limiter().available(), 2);
 /// let two = (feedback.acquire(1).await?, feedback.acquire(1).await?);
 /// let clock = feedback.limiter().clock().clone();
 /// drop(two); // without an answer: the server may have counted them
