@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tollgate::Limiter as _;
 use tollgate::{
     AllOf, FixedWindow, InFlight, KeyedRateLimiter, LeakyBucket, LockOut, ManualClock, Policy,
     Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty, TokenBucket,

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tollgate::Limiter as _;
 use tollgate::redis::RedisRateLimiter;
 use tollgate::{Acquire, ManualClock, Rate, SmoothBursty};
 

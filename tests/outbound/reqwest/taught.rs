@@ -115,86 +115,21 @@ fn answers_of(
 /// The limit that a user might set, far above that of the server.
 const LOOSE: &str = "1000/s burst 100";
 
-/// 40 calls in any half second, or of GitHub, which counts whole seconds, in any second.
-async fn teaches(style: Style) {
-    let (window, span) = match style {
-        Style::GitHub => (2 * WINDOW, Duration::from_millis(3800)),
-        _ => (WINDOW, Duration::from_millis(2500)),
-    };
-    let server = || Arc::new(Server::new(style, Reset::All, 40, window));
+/// 40 calls in any half second.
+#[tokio::test(start_paused = true)]
+async fn a_server_teaches_64_clients() {
+    let server = || Arc::new(Server::new(Style::Discord, Reset::All, 40, WINDOW));
     let short = Duration::from_millis(300);
     let Tally { refused, .. } = run(&client_of(&server(), None), URL, short, short).await;
-    assert!(refused > 100, "{style:?}: {refused} refused without a limit");
-    // Most refusals ask for a second. One of `OpenAI` asks for less, and its permits come back steadily, which those
-    // of this server do not: that is learned from another refusal.
-    let (learned, more) = match style {
-        Style::OpenAi => (Duration::from_millis(1500), 8),
-        _ => (Duration::from_millis(900), 0),
-    };
-    // Discord's server counts any half second and tells the reset in milliseconds, so its permits are seen to come back
-    // before the reset. Calls go then, a few of them some milliseconds too early.
-    let late = if matches!(style, Style::Discord) { 4 } else { 0 };
+    assert!(refused > 100, "{refused} refused without a limit");
+    let (span, learned) = (Duration::from_millis(2500), Duration::from_millis(900));
     let tally = run(&client_of(&server(), Some(LOOSE)), URL, span, learned).await;
-    println!("{style:?}: {tally:?}, {refused} refused without a limit");
-    assert!(tally.late <= late, "{style:?}: {tally:?}");
+    println!("{tally:?}, {refused} refused without a limit");
+    // Permits are seen to come back before the reset, and a few calls go some milliseconds too early.
+    assert!(tally.late <= 4, "{tally:?}");
     // Those of the first calls, when nothing was known, that were beyond the quota.
-    assert!(tally.refused <= CLIENTS - 40 + more + late, "{style:?}: {tally:?}");
-    assert!(tally.taken >= 80, "{style:?}: {tally:?}");
-}
-
-macro_rules! teaches {
-    ($($name:ident: $style:ident;)+) => {
-        $(
-            #[tokio::test(start_paused = true)]
-            async fn $name() {
-                teaches(Style::$style).await;
-            }
-        )+
-    };
-}
-
-teaches! {
-    github_teaches_64_clients: GitHub;
-    openai_teaches_64_clients: OpenAi;
-    discord_teaches_64_clients: Discord;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_quota_that_is_lowered_in_the_middle_is_learned_again() {
-    let server = Arc::new(Server::new(Style::Discord, Reset::All, 40, WINDOW));
-    let lower = async {
-        sleep(Duration::from_millis(1800)).await;
-        server.quota.lock().expect("no panic").limit = 10;
-    };
-    let span = Duration::from_millis(3800);
-    // A refusal asks for a second.
-    let learned = Duration::from_millis(2900);
-    let client = client_of(&server, Some(LOOSE));
-    let (tally, ()) = tokio::join!(run(&client, URL, span, learned), lower);
-    println!("lowered: {tally:?}");
-    assert_eq!(tally.late, 0, "{tally:?}");
-    // Once for the first calls, and once for a window that had opened with the old quota.
-    assert!(tally.refused <= CLIENTS - 40 + 40, "{tally:?}");
-    assert!(tally.taken >= 90, "{tally:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_outage_of_two_seconds_is_not_hammered() {
-    let server = Arc::new(Server::new(Style::Silent, Reset::All, 1_000_000, WINDOW));
-    let outage = async {
-        sleep(Duration::from_millis(300)).await;
-        let until = Instant::now() + Duration::from_secs(2);
-        server.quota.lock().expect("no panic").down_until = Some(until);
-    };
-    let client = client_of(&server, Some("300/s"));
-    let span = Duration::from_secs(8);
-    let (tally, ()) = tokio::join!(run(&client, URL, span, Duration::from_millis(2400)), outage);
-    println!("outage: {tally:?}");
-    // Those under way when it began, and a probe or two.
-    assert!(tally.refused <= CLIENTS + 2, "{tally:?}");
-    assert_eq!(tally.late, 0, "{tally:?}");
-    // A third of a second before it, and at least two seconds after a probe, of which none is later than 5.3 s.
-    assert!(tally.taken >= 600, "{tally:?}");
+    assert!(tally.refused <= CLIENTS - 40 + 4, "{tally:?}");
+    assert!(tally.taken >= 80, "{tally:?}");
 }
 
 /// A connection that breaks at every fifth answer.

@@ -4,10 +4,7 @@ use tollgate::redis::{State, Unavailable};
 use tollgate::{Rate, Rated, SmoothBursty};
 
 use super::report::fault;
-use super::{
-    Events, KEY, Limiter, builder, bursty, denied, is, ms, reconnecting, sequence, store, stored,
-    timed,
-};
+use super::{Events, KEY, Limiter, builder, bursty, is, ms, reconnecting, store, timed};
 use crate::support::server::Server;
 
 fn process(server: &Server, policy: SmoothBursty) -> (Limiter, Events) {
@@ -21,39 +18,6 @@ fn process(server: &Server, policy: SmoothBursty) -> (Limiter, Events) {
 
 fn rate(limiter: &Limiter) -> f64 {
     limiter.policy().rate().as_per_second()
-}
-
-/// Neither gets an error: the first is in force, until one of the two sets a policy.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_second_limiter_that_disagrees_adopts_and_either_can_decide() {
-    let server = Server::start();
-    let (one, one_hears) = process(&server, bursty(100.0));
-    let (other, other_hears) = process(&server, bursty(200.0));
-    one.acquire(1).await.expect("granted");
-    let before = sequence(&server);
-    let (answer, longest) = timed(other.acquire(1)).await;
-    answer.expect("granted");
-    assert_eq!((rate(&other), other_hears.adopted().len()), (100.0, 1));
-    assert_eq!((sequence(&server), other.state()), (before + 1, State::Up), "charged once");
-    other.quota().await.expect("an answer");
-    one.acquire(1).await.expect("the first is as ever");
-
-    one.set_rate(Rate::per_second(300.0)).await.expect("set");
-    for limiter in [&one, &other] {
-        limiter.acquire(1).await.expect("granted");
-        assert_eq!(rate(limiter), 300.0);
-    }
-    assert!(one_hears.adopted().is_empty());
-    assert_eq!(other_hears.adopted().len(), 2);
-    // The other way round, and once more.
-    other.set_rate(Rate::per_second(400.0)).await.expect("set");
-    one.acquire(1).await.expect("granted");
-    assert_eq!(rate(&one), 400.0);
-    assert!(one_hears.adopted()[0].1 > other_hears.adopted()[1].1);
-    fault("two limiters disagree on the policy", "Reconnecting")
-        .answer("granted: the policy of the first; `set_policy` of either decides")
-        .longest(longest, ms(0))
-        .done();
 }
 
 /// The key holds something else, and the callers are served as if Redis were away.
@@ -154,17 +118,4 @@ async fn a_policy_that_could_not_be_set_is_set_later() {
         .longest(longest, ms(200))
         .back(back)
         .done();
-}
-
-/// A debt keeps its time when another rate is adopted.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_debt_keeps_its_time() {
-    let server = Server::start();
-    let (one, _) = process(&server, super::slow());
-    let (other, _) = process(&server, super::slow());
-    one.acquire(1).await.expect("the first is prepaid");
-    other.set_rate(Rate::per_second(1_000.0)).await.expect("set");
-    let retry_after = denied(one.try_acquire(1).await);
-    assert!(retry_after > ms(5_000) && retry_after <= ms(10_000), "{retry_after:?}");
-    assert!(stored(&server).is_some_and(|stored| stored.level > 5_000.0));
 }

@@ -40,40 +40,6 @@ async fn both_are_served(one: &Limiter, other: &Limiter, grants: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pause_holds_within_the_horizon() {
-    const RATE: f64 = 500.0;
-    const PAUSE: Duration = ms(1_000);
-    let server = Server::start();
-    let ((one, _), (other, _)) = (process(&server, bursty(RATE)), process(&server, bursty(RATE)));
-    let loads = [Load::start(&one, EACH), Load::start(&other, EACH)];
-    both_are_served(&one, &other, 200).await;
-    let asked = Instant::now();
-    one.pause_for(PAUSE).await.expect("paused");
-    let confirmed = Instant::now();
-    both_are_served(&one, &other, 20).await;
-    eventually("the pause is over", || asked.elapsed() >= PAUSE).await;
-    both_are_served(&one, &other, 50).await;
-    let mut late = 0;
-    let mut in_pause = 0;
-    let mut first = Duration::MAX;
-    for load in loads {
-        let log = load.stop().await;
-        assert_eq!(log.errors().count(), 0);
-        in_pause += log.grants_in(confirmed, asked + PAUSE);
-        late += log.grants_in(confirmed + AHEAD + LATE, asked + PAUSE);
-        first = first.min(log.first_grant_after(asked + PAUSE));
-    }
-    assert_eq!(late, 0, "granted in the pause, later than the horizon");
-    let count = |grants: usize| f64::from(u32::try_from(grants).expect("few"));
-    // Grants booked before, and grants on their way to their callers.
-    fault("pause_for while 400 wait in two processes", "Reconnecting")
-        .answer("nothing is granted after the horizon and a round trip")
-        .over(count(in_pause), permits(RATE, AHEAD + LATE) + 2.0)
-        .back(first)
-        .done();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn resume_and_shrink_to_hold_for_all_processes() {
     let server = Server::start();
     let window = FixedWindow::new(100, Duration::from_secs(3600));
@@ -130,33 +96,6 @@ async fn load_rest(one: &Limiter, other: &Limiter) {
         one.set_rate(Rate::per_second(5_000.0)).await.expect("set");
     }
     let _ = other;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_higher_rate_is_heard_of_within_the_horizon() {
-    const SLOW: f64 = 50.0;
-    const FAST: f64 = 1_000.0;
-    let server = Server::start();
-    let (one, _) = process(&server, bursty(SLOW));
-    let (other, events) = process(&server, bursty(SLOW));
-    let loads = [Load::start(&one, EACH), Load::start(&other, EACH)];
-    both_are_served(&one, &other, 10).await;
-    one.set_rate(Rate::per_second(FAST)).await.expect("set");
-    let set = Instant::now();
-    both_are_served(&one, &other, 200).await;
-    let took = set.elapsed();
-    let heard = events.adopted();
-    assert_eq!(heard.len(), 1);
-    assert!(heard[0].0.saturating_duration_since(set) <= AHEAD + LATE, "the other has heard");
-    // Four hundred at the higher rate, fairly or not.
-    assert!(took < Duration::from_secs(2), "{took:?}");
-    for load in loads {
-        assert_eq!(load.stop().await.errors().count(), 0);
-    }
-    fault("set_rate from 50/s to 1000/s while 400 wait in two processes", "Reconnecting")
-        .answer("granted by the new rate; the other hears PolicyAdopted")
-        .back(heard[0].0.saturating_duration_since(set))
-        .done();
 }
 
 /// However long a process has requested its head: no ticket is for later than the horizon.
