@@ -11,13 +11,13 @@ mod wakes;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 pub use manual::ManualClock;
 
 use crate::units::Nanos;
-use alarm::TimedAlarm;
-pub(crate) use alarm::{KEEP, OnAlarm, SetAlarm, TimerTask};
+pub(crate) use alarm::{Alarm, KEEP, OnAlarm, TimerTask};
+use alarm::{OtherClock, TimedAlarm, since_epoch};
 use system::{System, SystemAlarms};
 pub(crate) use time_order::{Monotone, TimeOrder, Timed};
 use timer_thread::Slack;
@@ -51,9 +51,6 @@ enum Kind {
     System(&'static System, Slack),
     Other(Arc<dyn OtherClock>),
 }
-
-/// An alarm by any clock.
-pub(crate) type Alarm = Box<dyn SetAlarm>;
 
 impl Clock {
     /// The system's monotonic clock: the default of all limiters.
@@ -278,45 +275,10 @@ impl From<&ManualClock> for Clock {
     }
 }
 
-/// A clock other than the system's: tokio's, or a manual one. Known by a pointer, so that a program that makes none has
-/// no code of them.
-trait OtherClock: fmt::Debug + Send + Sync {
-    fn now(&self) -> Nanos;
-
-    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm;
-
-    /// See [`Clock::since_epoch`].
-    fn since_epoch(&self) -> Duration;
-
-    /// See [`Clock::wake_others`].
-    fn wake_others(&self) {}
-
-    /// See [`Clock::sounds_without_callers`].
-    fn sounds_without_callers(&self) -> bool {
-        true
-    }
-
-    /// See [`Clock::advances_by_itself`].
-    fn advances_by_itself(&self) -> bool {
-        false
-    }
-
-    /// See [`Clock::skip_to`].
-    fn skip_to(&self, due: Nanos) -> bool {
-        let _ = due;
-        false
-    }
-}
-
-/// How long after the Unix epoch a clock showed zero that shows `now`.
-fn since_epoch(now: Nanos) -> Duration {
-    let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    unix_time.saturating_sub(now.since(Nanos::ZERO))
-}
-
 /// Shows what a test says at each reading, and has no alarms.
 #[cfg(test)]
 mod read {
+    use super::alarm::SetAlarm;
     use super::*;
 
     #[derive(Debug)]

@@ -83,7 +83,36 @@ use crate::wait_queue::End;
 /// limiter.try_acquire("alice", 20)?;
 /// assert!(limiter.try_acquire("alice", 1).is_err());
 /// assert!(limiter.try_acquire("bob", 1).is_ok());
+///
+/// let place = limiter.reserve("alice", 3)?;
+/// assert_eq!((place.delay().as_millis(), limiter.queue_len("alice")), (300, 1));
+/// drop(place); // leaving costs nothing
+/// assert_eq!(limiter.would_wait("alice", 1)?, Some(Duration::from_millis(100)));
+/// limiter.pause_for("bob", Duration::from_secs(30))?;
+/// assert_eq!(limiter.would_wait("bob", 1)?, Some(Duration::from_secs(30)));
+/// limiter.reset("alice")?;
+/// assert_eq!(limiter.available("alice"), 20);
 /// # Ok::<(), tollgate::Error>(())
+/// ```
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Error, KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
+/// let limiter = KeyedRateLimiter::<String, _>::with_clock(policy, ManualClock::auto_advance());
+/// limiter.acquire("alice", 1).await?;
+/// assert_eq!(limiter.acquire("bob", 1).await?.waited().as_millis(), 0);
+/// assert_eq!(limiter.acquire("alice", 1).await?.waited().as_millis(), 200);
+/// let timeout = Duration::from_millis(199);
+/// assert!(limiter.try_acquire_timeout("alice", 1, timeout).await.is_err());
+/// limiter.set_policy(TokenBucket::new(Rate::per_second(10.0), 1));
+/// assert_eq!(limiter.blocking_acquire("alice", 1)?.waited().as_millis(), 100);
+/// limiter.drain().await;
+/// assert_eq!(limiter.acquire("carol", 1).await.unwrap_err(), Error::Closed);
+/// # Ok::<(), Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct KeyedRateLimiter<K, P: Policy, S = FastHash> {
     table: Arc<Table<K, P, S>>,
@@ -93,27 +122,12 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// Creates a limiter with one policy for all keys and the [system clock](Clock::system). This clock shows
     /// real time even under `tokio::time::pause`: use [`with_clock`](Self::with_clock) with `Clock::tokio()`
     /// there. Each key has its own state.
-    ///
-    /// ```
-    /// use tollgate::{KeyedRateLimiter, Rate, SmoothBursty};
-    ///
-    /// let limiter = KeyedRateLimiter::new(SmoothBursty::new(Rate::per_second(50.0)));
-    /// assert!(limiter.try_acquire(&7, 1).is_ok());
-    /// ```
     #[must_use]
     pub fn new(policy: P) -> Self {
         Self::with_clock(policy, Clock::system())
     }
 
     /// Creates a limiter with one policy for all keys and another clock.
-    ///
-    /// ```
-    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
-    ///
-    /// let policy = SmoothBursty::new(Rate::per_second(50.0));
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// assert!(limiter.try_acquire(&7, 1).is_ok());
-    /// ```
     #[must_use]
     pub fn with_clock(policy: P, clock: impl Into<Clock>) -> Self {
         Self::builder(policy).clock(clock).build()
@@ -161,19 +175,6 @@ where
     /// # Cancel safety
     ///
     /// As [`RateLimiter::acquire`](crate::RateLimiter::acquire).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// # let clock = ManualClock::auto_advance();
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
-    /// let limiter: KeyedRateLimiter<String, _> = KeyedRateLimiter::with_clock(policy, clock);
-    /// limiter.acquire("alice", 1).await?;
-    /// assert_eq!(limiter.acquire("bob", 1).await?.waited().as_millis(), 0);
-    /// assert_eq!(limiter.acquire("alice", 1).await?.waited().as_millis(), 200);
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[doc(alias = "until_key_ready")]
     pub fn acquire<'a, Q: ToKey<K> + ?Sized>(
         &'a self,
@@ -189,15 +190,6 @@ where
     ///
     /// Those of [`RateLimiter::try_acquire`](crate::RateLimiter::try_acquire), and
     /// [`Error::TooManyKeys`].
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(&7, 3)?;
-    /// assert_eq!(limiter.try_acquire(&7, 1).unwrap_err().retry_after().unwrap().as_millis(), 200);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[inline]
     #[doc(alias = "check_key")]
     pub fn try_acquire<Q: ToKey<K> + ?Sized>(
@@ -218,21 +210,6 @@ where
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// # use std::time::Duration;
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// limiter.try_acquire(&7, 1)?;
-    /// let timeout = Duration::from_millis(199);
-    /// assert!(limiter.try_acquire_timeout(&7, 1, timeout).await.is_err());
-    /// let timeout = Duration::from_millis(200);
-    /// assert!(limiter.try_acquire_timeout(&7, 1, timeout).await.is_ok());
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn try_acquire_timeout<'a, Q: ToKey<K> + ?Sized>(
         &'a self,
         key: &'a Q,
@@ -247,15 +224,6 @@ where
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// limiter.blocking_acquire(&7, 1)?;
-    /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_millis(), 200);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn blocking_acquire<'a, Q: ToKey<K> + ?Sized>(
         &'a self,
         key: &'a Q,
@@ -269,17 +237,6 @@ where
     /// # Errors
     ///
     /// As [`try_acquire_timeout`](Self::try_acquire_timeout).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// # use std::time::Duration;
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// limiter.blocking_acquire(&7, 1)?;
-    /// let timeout = Duration::from_millis(199);
-    /// assert!(limiter.blocking_try_acquire_timeout(&7, 1, timeout).is_err());
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn blocking_try_acquire_timeout<'a, Q: ToKey<K> + ?Sized>(
         &'a self,
         key: &'a Q,
@@ -294,16 +251,6 @@ where
     /// # Errors
     ///
     /// Those of [`RateLimiter::reserve`](crate::RateLimiter::reserve), and [`Error::TooManyKeys`].
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// let first = limiter.reserve(&7, 1)?;
-    /// let second = limiter.reserve(&7, 1)?;
-    /// assert_eq!(second.delay().as_millis(), 200);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn reserve<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
@@ -332,16 +279,6 @@ where
     /// # Errors
     ///
     /// [`Error::ExceedsCapacity`] if waiting does not help.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// # let policy = TokenBucket::new(Rate::per_second(10.0), 1);
-    /// let keys = KeyedRateLimiter::<&str, _>::with_clock(policy, ManualClock::new());
-    /// keys.try_acquire(&"alice", 1)?;
-    /// assert_eq!(keys.would_wait(&"alice", 1)?, Some(Duration::from_millis(100)));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn would_wait<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
@@ -460,16 +397,6 @@ where
     /// Puts **all** keys under one policy, and drops the function of the key if there was one. The change reaches
     /// callers that already wait; see [`RateLimiter::set_policy`](crate::RateLimiter::set_policy). Keys are
     /// changed one after another, not atomically.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let slow = TokenBucket::new(Rate::per_second(1.0), 10);
-    /// let limiter = KeyedRateLimiter::with_clock(slow, ManualClock::new());
-    /// limiter.try_acquire(&7, 10)?;
-    /// limiter.set_policy(TokenBucket::new(Rate::per_second(100.0), 10));
-    /// assert_eq!(limiter.try_acquire(&7, 1).unwrap_err().retry_after().unwrap().as_millis(), 10);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn set_policy(&self, policy: P) {
         self.table.set_rule(Rule::One(policy));
         self.table.common.observer.report(&Event::PolicyChanged { rate: None });
@@ -477,15 +404,6 @@ where
 
     /// Puts each key under the policy that `policy_of` returns for it; see
     /// [`with_policies`](Self::with_policies).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// let rate = Rate::per_second(1.0);
-    /// let policy = TokenBucket::new(rate, 10);
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.set_policies(move |&key| TokenBucket::new(rate, key));
-    /// assert_eq!((limiter.available(&3), limiter.available(&30)), (3, 30));
-    /// ```
     pub fn set_policies(&self, policy_of: impl Fn(&K) -> P + Send + Sync + 'static) {
         self.table.set_rule(Rule::Each(Box::new(policy_of)));
         self.table.common.observer.report(&Event::PolicyChanged { rate: None });
@@ -521,17 +439,6 @@ where
     /// # Errors
     ///
     /// [`Error::TooManyKeys`]: the key is absent, and there is no room for it.
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
-    /// # use std::time::Duration;
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// limiter.pause_for(&7, Duration::from_secs(30))?;
-    /// assert_eq!(limiter.blocking_acquire(&8, 1)?.waited().as_secs(), 0);
-    /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_secs(), 30);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn pause_for<Q: ToKey<K> + ?Sized>(
         &self,
         key: &Q,
@@ -547,17 +454,6 @@ where
     /// # Errors
     ///
     /// As [`pause_for`](Self::pause_for).
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, SmoothBursty};
-    /// # use std::time::Duration;
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// limiter.pause_for(&7, Duration::from_secs(30))?;
-    /// limiter.resume(&7)?;
-    /// assert_eq!(limiter.blocking_acquire(&7, 1)?.waited().as_secs(), 0);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn resume<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
         self.key(key).line(false)?.with_lock(|inner, now| inner.resume(now));
         self.table.common.observer.report(&Event::Resumed);
@@ -569,16 +465,6 @@ where
     /// # Errors
     ///
     /// [`Error::TooManyKeys`].
-    ///
-    /// ```
-    /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-    /// # let policy = TokenBucket::new(Rate::per_second(10.0), 5);
-    /// let keys = KeyedRateLimiter::<&str, _>::with_clock(policy, ManualClock::new());
-    /// keys.try_acquire(&"alice", 5)?;
-    /// keys.reset(&"alice")?;
-    /// assert_eq!(keys.available(&"alice"), 5);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn reset<Q: ToKey<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
         self.key(key).line(false)?.with_lock(|inner, now| inner.reset(now));
         Ok(())
@@ -587,16 +473,6 @@ where
     /// Closes **all** keys: waiters and later calls get [`Error::Closed`], also calls that pause a key. See
     /// [`Limiter::close`](crate::Limiter::close). A key that is closed alone, by [`at`](Self::at), stays in the table,
     /// even beyond `max_keys`.
-    ///
-    /// ```
-    /// # use tollgate::{Error, InFlight, KeyedRateLimiter, Limiter};
-    /// let limiter = KeyedRateLimiter::new(InFlight::new(1));
-    /// limiter.at(7).close();
-    /// assert_eq!(limiter.try_acquire(&7, 1).unwrap_err(), Error::Closed);
-    /// assert!(limiter.try_acquire(&8, 1).is_ok());
-    /// limiter.close();
-    /// assert_eq!(limiter.try_acquire(&8, 1).unwrap_err(), Error::Closed);
-    /// ```
     pub fn close(&self) {
         self.table.close(End::Close);
     }
@@ -606,17 +482,6 @@ where
     /// # Cancel safety
     ///
     /// As [`Limiter::drain`](crate::Limiter::drain).
-    ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let limiter = KeyedRateLimiter::new(InFlight::new(1));
-    /// let call = limiter.try_acquire(&7, 1)?;
-    /// tokio::join!(limiter.drain(), async { drop(call) });
-    /// assert!(limiter.is_closed());
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub async fn drain(&self) {
         for line in self.table.close(End::Serve) {
             RateLimiter::of_line(line).drain().await;

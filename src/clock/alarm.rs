@@ -1,9 +1,10 @@
-//! Alarms: limiters to call at a time, in order.
+//! Alarms: limiters to call at a time, in order; and what a clock is.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
 use std::task::Waker;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use slab::Slab;
 
@@ -35,7 +36,6 @@ pub(crate) trait OnAlarm: Send + Sync {
 pub(crate) trait SetAlarm: fmt::Debug + Send + Sync {
     /// Sets the alarm; called under the line's lock, so nothing here may call back. Returns whether `due` has come
     /// by then: the clock has moved since the line read it, and the alarm may have missed that.
-    #[must_use]
     fn set(&mut self, due: Nanos) -> bool;
 
     /// Callers wait, but it is unknown until when. Returns whether the alarm is unset; otherwise it goes off once
@@ -58,6 +58,45 @@ pub(crate) trait SetAlarm: fmt::Debug + Send + Sync {
         let _ = (is_here, is_missed);
         None
     }
+}
+
+/// An alarm by any clock.
+pub(crate) type Alarm = Box<dyn SetAlarm>;
+
+/// A clock other than the system's: tokio's, or a manual one. Known by a pointer, so that a program that makes none has
+/// no code of them.
+pub(super) trait OtherClock: fmt::Debug + Send + Sync {
+    fn now(&self) -> Nanos;
+
+    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm;
+
+    /// See [`Clock::since_epoch`](super::Clock::since_epoch).
+    fn since_epoch(&self) -> Duration;
+
+    /// See [`Clock::wake_others`](super::Clock::wake_others).
+    fn wake_others(&self) {}
+
+    /// See [`Clock::sounds_without_callers`](super::Clock::sounds_without_callers).
+    fn sounds_without_callers(&self) -> bool {
+        true
+    }
+
+    /// See [`Clock::advances_by_itself`](super::Clock::advances_by_itself).
+    fn advances_by_itself(&self) -> bool {
+        false
+    }
+
+    /// See [`Clock::skip_to`](super::Clock::skip_to).
+    fn skip_to(&self, due: Nanos) -> bool {
+        let _ = due;
+        false
+    }
+}
+
+/// How long after the Unix epoch a clock showed zero that shows `now`.
+pub(super) fn since_epoch(now: Nanos) -> Duration {
+    let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    unix_time.saturating_sub(now.since(Nanos::ZERO))
 }
 
 /// What an alarm needs besides the clock. Called without a lock.

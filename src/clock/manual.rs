@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::OtherClock;
-use super::alarm::{AlarmKeeper, Alarms, OnAlarm, SetAlarm, TimedAlarm, TimerTask, sound};
+use super::alarm::{
+    Alarm, AlarmKeeper, Alarms, OnAlarm, OtherClock, SetAlarm, TimedAlarm, TimerTask, sound,
+};
 use crate::units::Nanos;
 
 /// A clock that moves only by [`advance`](ManualClock::advance), for tests and examples.
@@ -234,7 +235,7 @@ impl OtherClock for ManualClock {
         Nanos::new(self.shared.latest.load(Ordering::SeqCst))
     }
 
-    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Box<dyn SetAlarm> {
+    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm {
         Box::new(TimedAlarm::new(self.clone(), line))
     }
 

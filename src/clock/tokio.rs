@@ -15,10 +15,11 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::alarm::{OnAlarm, SetAlarm, TimedAlarm, TimerTask, sound};
+use super::alarm::{
+    Alarm, OnAlarm, OtherClock, SetAlarm, TimedAlarm, TimerTask, since_epoch, sound,
+};
 use super::system::{System, SystemAlarms};
 use super::timer_thread::Slack;
-use super::{OtherClock, since_epoch};
 use crate::units::Nanos;
 
 #[derive(Clone, Copy)]
@@ -47,7 +48,7 @@ impl OtherClock for TokioClock {
         Nanos::ZERO.saturating_add(Instant::now().saturating_duration_since(self.origin))
     }
 
-    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Box<dyn SetAlarm> {
+    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm {
         Box::new((*self).alarm(line))
     }
 

@@ -1,4 +1,4 @@
-//! `Limits` as a file.
+//! Limits in a file: each is a text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,10 +7,57 @@ use serde_core::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
 use super::limits::{ByName, Limits};
-use super::names;
-use super::names::Per;
-use super::serde::from_text;
+use super::names::{self, Per};
+use crate::policy::any::{AllOf, AnyPolicy};
 use crate::policy::headroom::Headroom;
+use crate::units::Rate;
+
+/// Reads a text. A fault is found in the visitor, so that the format knows where in the file it is.
+pub(super) fn from_text<'de, D: Deserializer<'de>, T, E: fmt::Display>(
+    deserializer: D,
+    expected: &'static str,
+    read: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, D::Error> {
+    struct Text<F>(&'static str, F);
+
+    impl<T, E: fmt::Display, F: FnOnce(&str) -> Result<T, E>> Visitor<'_> for Text<F> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_str<Fault: de::Error>(self, text: &str) -> Result<T, Fault> {
+            (self.1)(text).map_err(Fault::custom)
+        }
+    }
+
+    deserializer.deserialize_str(Text(expected, read))
+}
+
+macro_rules! as_text {
+    ($($type:ty: $expected:expr,)+) => {$(
+        /// As text.
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        /// From text.
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                from_text(deserializer, $expected, str::parse)
+            }
+        }
+    )+};
+}
+
+as_text! {
+    Rate: "a rate such as \"100/min\"",
+    AnyPolicy: "a limit such as \"100/min\"",
+    AllOf: "limits such as \"10/s, 1000/h\"",
+}
 
 impl Serialize for Per {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -65,7 +112,7 @@ impl<'de> Deserialize<'de> for Share {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let share = f64::deserialize(deserializer)?;
         // Any limit says whether it is one.
-        crate::units::Rate::per_second(1.0).headroom(share).map_err(de::Error::custom)?;
+        Rate::per_second(1.0).headroom(share).map_err(de::Error::custom)?;
         Ok(Self(share))
     }
 }

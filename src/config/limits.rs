@@ -6,7 +6,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::error::InvalidLimit;
-use super::lazy::Lazy;
 use super::names::{self, Per, Template};
 use super::pattern;
 use crate::policy::any::AllOf;
@@ -272,3 +271,25 @@ impl fmt::Debug for Limits {
         shown.finish()
     }
 }
+
+/// The middleware that the limits become when a client uses them, made at the first request. It is no part of the limits: a
+/// copy of them makes its own.
+#[derive(Default)]
+pub(crate) struct Lazy(
+    #[cfg(feature = "reqwest")]
+    pub(crate)  std::sync::OnceLock<Box<dyn reqwest_middleware::Middleware>>,
+);
+
+impl Clone for Lazy {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Lazy {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Lazy {}

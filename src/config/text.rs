@@ -1,5 +1,6 @@
-//! Reads the text of a limit: `100/min burst 20`.
+//! The text of a limit, `100/min burst 20`, read and written.
 
+use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -10,16 +11,16 @@ use crate::policy::lock_out::LockOut;
 use crate::policy::parameters::{Kind, Parameter, Parameters, Type, Value};
 use crate::policy::unlimited::Unlimited;
 use crate::units::Rate;
-use crate::units::text::{Cursor, Fault};
+use crate::units::text::{Cursor, Fault, Per, Span};
 
 /// An option of a limit, by its words. What stands behind them is a value of the parameter.
-pub(super) struct Words {
-    pub(super) words: &'static str,
+struct Words {
+    words: &'static str,
     /// The kind of policy that it makes of the limit.
-    pub(super) kind: Option<Kind>,
-    pub(super) parameter: Parameter,
+    kind: Option<Kind>,
+    parameter: Parameter,
     /// Whether a bucket is a meter.
-    pub(super) meter: Option<bool>,
+    meter: Option<bool>,
 }
 
 const fn makes(words: &'static str, kind: Kind, parameter: Parameter) -> Words {
@@ -34,7 +35,7 @@ const fn sets(words: &'static str, parameter: Parameter) -> Words {
     Words { words, kind: None, parameter, meter: None }
 }
 
-pub(super) const OPTIONS: &[Words] = &[
+const OPTIONS: &[Words] = &[
     makes("burst", Kind::TokenBucket, Parameter::Capacity),
     sets("initial", Parameter::Initial),
     sets("refill every", Parameter::RefillEvery),
@@ -52,16 +53,16 @@ pub(super) const OPTIONS: &[Words] = &[
     sets(LOCK_OUT, Parameter::Duration),
 ];
 
-pub(super) const LOCK_OUT: &str = "lock out";
+const LOCK_OUT: &str = "lock out";
 
 /// Each is a rule around the one before, and is dropped by recursion.
 const MAX_LOCK_OUTS: usize = 8;
 
 /// The words of places in flight; the first is written.
-pub(super) const IN_FLIGHT: [&str; 3] = ["in flight", "at once", "concurrent"];
+const IN_FLIGHT: [&str; 3] = ["in flight", "at once", "concurrent"];
 
 /// No limit, where others have one.
-pub(super) const UNLIMITED: &str = "unlimited";
+const UNLIMITED: &str = "unlimited";
 
 /// Takes these words, if they are next. Where the last is missing or another, that is the fault.
 fn takes(cursor: &mut Cursor<'_>, words: &str) -> Result<Option<Range<usize>>, Fault> {
@@ -383,5 +384,61 @@ fn all(cursor: &mut Cursor<'_>) -> Result<AllOf, Fault> {
         if !cursor.takes(',') {
             return Ok(AllOf::new(parts));
         }
+    }
+}
+
+/// The text that parses back to this policy; see [`FromStr`](#impl-FromStr-for-AnyPolicy).
+impl fmt::Display for AnyPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InFlight(policy) => return write!(f, "{} {}", policy.max, IN_FLIGHT[0]),
+            Self::Unlimited(_) => return f.write_str(UNLIMITED),
+            Self::LockOut(policy) => {
+                return write!(f, "{} {LOCK_OUT} {}", policy.policy, Span(policy.duration));
+            }
+            _ => {}
+        }
+        let kind = match self.kind() {
+            Kind::SlidingWindowCounter => Kind::SlidingWindowLog,
+            kind => kind,
+        };
+        let parameters = self.parameters(false);
+        if let Some(Value::Rate(rate)) = parameters.get(Parameter::Rate) {
+            write!(f, "{rate}")?;
+        }
+        if let Some(Value::Number(limit)) = parameters.get(Parameter::Limit) {
+            write!(f, "{limit}")?;
+        }
+        if let Some(Value::Time(window)) = parameters.get(Parameter::Window) {
+            write!(f, "/{}", Per(window.as_nanos()))?;
+        }
+        let is_meter = parameters.get(Parameter::Meter).is_some();
+        for option in OPTIONS {
+            let is_meant = option.kind.is_none_or(|of| of == kind)
+                && option.meter.is_none_or(|meter| meter == is_meter);
+            let Some(value) = parameters.get(option.parameter).filter(|_| is_meant) else {
+                continue;
+            };
+            write!(f, " {}", option.words)?;
+            match value {
+                _ if option.parameter == Parameter::Window => {}
+                Value::Number(number) => write!(f, " {number}")?,
+                Value::Time(time) => write!(f, " {}", Span(*time))?,
+                Value::Factor(factor) => write!(f, " {factor}")?,
+                Value::Rate(_) | Value::Flag(_) | Value::Rule(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The texts of its parts, with commas between them; see [`FromStr`](#impl-FromStr-for-AllOf).
+impl fmt::Display for AllOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, part) in self.parts().iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{part}")?;
+        }
+        Ok(())
     }
 }

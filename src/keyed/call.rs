@@ -23,7 +23,7 @@ use crate::policy::Policy;
 use crate::policy::packed::Attempt;
 use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, GrantId, GrantOwner, KeyGuard, OpenGrant, RateLimiter};
-use crate::sync::MutexGuard;
+use crate::sync::ShortMutexGuard;
 use crate::units::Nanos;
 use crate::wait_queue::AfterUnlock;
 
@@ -50,7 +50,7 @@ type Opened<'a, P> = ((GrantId, &'a OpenGrant), <P as Policy>::Receipt);
 
 /// A key in the table, which is locked.
 struct Entered<'a, K, P: Policy, S> {
-    shard: MutexGuard<'a, Shard<K, P, S>>,
+    shard: ShortMutexGuard<'a, Shard<K, P, S>>,
     number: usize,
     bucket: usize,
     now: Nanos,
@@ -75,7 +75,7 @@ where
         let (hash, number) = self.place();
         // Before the lock: to read the clock under it would keep other callers waiting.
         let read = self.table.common.clock.now();
-        let mut shard = self.table.lock(number);
+        let Some(mut shard) = self.table.try_lock(number) else { return Attempt::Undecided };
         if shard.is_closed {
             return Attempt::Undecided;
         }

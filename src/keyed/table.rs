@@ -21,7 +21,7 @@ use crate::observe::Observer;
 use crate::policy::Policy;
 use crate::rate_limiter::{GrantId, Keys, OpenGrant};
 use crate::stats::Stats;
-use crate::sync::{Mutex, MutexGuard, OwnLine};
+use crate::sync::{Mutex, OwnLine, ShortMutex, ShortMutexGuard, SpinMutexGuard};
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, End, NEVER};
 
@@ -62,7 +62,7 @@ pub(super) struct Table<K, P: Policy, S> {
 #[repr(C)]
 pub(super) struct Part<K, P: Policy, S> {
     pub(super) open: OpenGrant,
-    shard: Mutex<Shard<K, P, S>>,
+    shard: ShortMutex<Shard<K, P, S>>,
 }
 
 impl<K, P: Policy, S> Table<K, P, S> {
@@ -86,7 +86,7 @@ where
         let common = Arc::new(Common { clock, hasher, options, observer });
         let rule = Arc::new(rule);
         let shard = |_| {
-            let shard = Mutex::new(Shard::new(Arc::clone(&rule), Arc::clone(&common)));
+            let shard = ShortMutex::new(Shard::new(Arc::clone(&rule), Arc::clone(&common)));
             OwnLine(Part { open: OpenGrant::none(), shard })
         };
         let shards = (0..shards).map(shard).collect();
@@ -115,14 +115,24 @@ where
     }
 
     /// Locks a shard. What it holds is exact then: a grant that is kept has been recorded.
-    #[inline]
-    pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, Shard<K, P, S>> {
+    pub(super) fn lock(&self, number: usize) -> ShortMutexGuard<'_, Shard<K, P, S>> {
         let Part { open, shard } = &self.shards[number].0;
         let mut shard = shard.lock();
         if let Some(id) = open.take() {
             shard.hold(id);
         }
         shard
+    }
+
+    /// The same for a decision. `None` if the shard is locked for longer.
+    #[inline(always)]
+    pub(super) fn try_lock(&self, number: usize) -> Option<SpinMutexGuard<'_, Shard<K, P, S>>> {
+        let Part { open, shard } = &self.shards[number].0;
+        let mut shard = shard.try_lock()?;
+        if let Some(id) = open.take() {
+            shard.hold(id);
+        }
+        Some(shard)
     }
 
     /// Does the same with each shard.
@@ -199,7 +209,7 @@ where
         let clock = &self.common.clock;
         if time.get() < self.due.load(Ordering::SeqCst) && clock.sounds_without_callers() {
             // If a manual clock was moved past it just now, calls drop idle keys, or the next alarm.
-            let _ = alarm.get_or_insert_with(|| clock.alarm(self.this.clone())).set(time);
+            alarm.get_or_insert_with(|| clock.alarm(self.this.clone())).set(time);
             self.due.store(time.get(), Ordering::SeqCst);
         }
     }
