@@ -117,7 +117,7 @@ where
     // Not built before the answer is known: it would be written to memory.
     #[inline(always)]
     fn granted(&self, (open, receipt): Opened<'t, P>, cost: P::Cost) -> Grant<'t, P> {
-        self.grant(open, cost, Charge { waited: 0, receipt: Some(receipt), limited_by: None })
+        self.grant(open, cost, Charge::at_once(Some(receipt)))
     }
 
     /// Grants or refuses without a wait.

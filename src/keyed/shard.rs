@@ -17,8 +17,7 @@ use hashbrown::HashTable;
 use super::common::Common;
 use super::states::{Rule, States, Word};
 use crate::clock::Monotone;
-use crate::error::Error;
-use crate::line::{Charge, Line, denied};
+use crate::line::{self, Charge, Decided, Line};
 use crate::policy::packed::Attempt;
 use crate::policy::{Cost, Policy, PolicyExt};
 use crate::rate_limiter::GrantId;
@@ -64,22 +63,16 @@ fn decide<P: Policy>(
     now: Nanos,
     cost: P::Cost,
     max_wait: Option<Duration>,
-) -> Option<Result<Charge<P::Receipt>, Error>> {
-    if cost.is_zero() || policy.is_ready(state, now, cost) {
-        if P::HELD {
-            return None;
-        }
+) -> Decided<P> {
+    if P::HELD && (cost.is_zero() || policy.is_ready(state, now, cost)) {
         // No receipt of a key without a limiter can be given back.
-        let receipt = (!cost.is_zero()).then(|| policy.charge(state, now, cost));
-        return Some(Ok(Charge { waited: 0, receipt, limited_by: None }));
+        return None;
     }
-    let ready = match policy.ready_at(state, now, cost) {
-        Ok(ready) => ready,
-        Err(error) => return Some(Err(error.into())),
-    };
-    let is_too_late =
-        |wait: Duration| wait.is_zero() || now.saturating_add(wait) < ready.earliest();
-    max_wait.is_some_and(is_too_late).then(|| Err(denied(policy, state, now, cost, ready)))
+    if cost.is_zero() {
+        Some(Ok(Charge::at_once(None)))
+    } else {
+        line::decide(policy, state, now, cost, max_wait)
+    }
 }
 
 impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
@@ -133,7 +126,7 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
-    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+    ) -> Decided<P> {
         self.last = bucket;
         let word = &mut self.table.get_bucket_mut(bucket).expect(FOUND).word;
         let decide = |policy: &P, state: &mut _| decide(policy, state, now, cost, max_wait);
