@@ -8,10 +8,7 @@ pub(crate) mod and;
 pub(crate) mod any;
 mod driven;
 mod granted;
-mod handle;
-mod kept;
 mod methods;
-mod queue;
 mod reservation;
 pub(crate) mod run;
 pub(crate) mod sealed;
@@ -23,19 +20,15 @@ use std::hash::Hash;
 use std::task::Poll;
 use std::time::Duration;
 
-pub use acquire::Acquire;
+pub use acquire::{Acquire, InProcess, Queue};
 use and::And;
-pub(crate) use driven::{Driven, Passage};
+pub(crate) use driven::Driven;
 pub use granted::{Granted, Metered, Settle};
 #[cfg(any(feature = "feedback", feature = "tower"))]
-pub(crate) use granted::{Hearing, both};
-pub(crate) use handle::{Borrowed, Handle};
-use kept::Kept;
-pub(crate) use methods::{methods_of_granted, methods_of_limiter};
-pub use queue::{InProcess, Queue};
+pub(crate) use granted::{Hearing, Reply, both};
+pub(crate) use methods::{forward, methods_of_granted, methods_of_limiter};
 pub use reservation::Reservation;
-pub(crate) use stages::queue_of_stages;
-pub(crate) use stages::{Stages, StagesPlace};
+pub(crate) use stages::{Around, Stages};
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -82,7 +75,7 @@ use crate::wait_queue::End;
     note = "limiters are handles: pass a `RateLimiter` or its clone, one key of a `KeyedRateLimiter` by `at(key)`, \
             or an `AnyRateLimiter`"
 )]
-pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
+pub trait Limiter: Queue + Clone + Send + Sync {
     /// Whether each of its methods is a request to a server.
     #[doc(hidden)]
     const IS_REMOTE: bool = false;
@@ -121,22 +114,7 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// ```
-    /// use tollgate::{KeyedRateLimiter, Limiter, ManualClock, Rate, TokenBucket};
-    ///
-    /// let policy = TokenBucket::new(Rate::per_second(10.0), 1);
-    /// let project = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance()).at("project");
-    /// let batch: Vec<_> = (0..100).map(|_| project.acquire_for("ann", 1).reserve()).collect();
-    /// let grant = project.acquire_for("bob", 1).blocking_wait()?;
-    /// assert_eq!(grant.waited().as_millis(), 200);
-    /// # drop(batch); Ok::<(), tollgate::Error>(())
-    /// ```
+    /// As [`acquire`](Self::acquire). So is the cancel safety.
     fn acquire_for<T: Hash + ?Sized>(&self, tenant: &T, n: Self::Cost) -> Acquire<Self> {
         self.acquire(n).for_tenant(tenant)
     }
@@ -150,17 +128,6 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
-    ///
-    /// ```
-    /// use tollgate::{AnyRateLimiter, InFlight, Limiter, RateLimiter};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let limiter = AnyRateLimiter::new(RateLimiter::new(InFlight::new(1)));
-    /// let place = limiter.try_acquire(1).await?;
-    /// assert!(limiter.try_acquire(1).await.is_err());
-    /// # drop(place); Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     fn try_acquire(&self, n: Self::Cost) -> Acquire<Self> {
         Acquire::new(self.clone(), Ask::new(n, Some(Duration::ZERO)))
     }
@@ -174,22 +141,6 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::auto_advance()));
-    /// limiter.acquire(1).await?;
-    /// let timeout = Duration::from_millis(199);
-    /// assert!(limiter.try_acquire_timeout(1, timeout).await.is_err());
-    /// let timeout = Duration::from_millis(200);
-    /// assert!(limiter.try_acquire_timeout(1, timeout).await.is_ok());
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     fn try_acquire_timeout(&self, n: Self::Cost, timeout: Duration) -> Acquire<Self> {
         Acquire::new(self.clone(), Ask::new(n, Some(timeout)))
     }
@@ -198,23 +149,7 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// ```
-    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::new()));
-    /// let (first, second) = (limiter.reserve(1).await?, limiter.reserve(1).await?);
-    /// assert_eq!((first.delay().as_millis(), second.delay().as_millis()), (0, 200));
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// As [`acquire`](Self::acquire). So is the cancel safety.
     fn reserve(
         &self,
         n: Self::Cost,
@@ -227,16 +162,6 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
-    ///
-    /// ```
-    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::auto_advance()));
-    /// limiter.blocking_acquire(1)?;
-    /// assert_eq!(limiter.blocking_acquire(1)?.waited().as_millis(), 200);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     fn blocking_acquire(&self, n: Self::Cost) -> Result<Self::Grant, Error> {
         self.acquire(n).blocking_wait()
     }
@@ -431,11 +356,7 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`pause_for`](Self::pause_for).
+    /// As [`pause_for`](Self::pause_for). So is the cancel safety.
     fn resume(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// How long a call for `n` permits would wait if it came now, behind all that wait. It takes nothing and joins no
@@ -483,11 +404,7 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`pause_for`](Self::pause_for).
+    /// As [`pause_for`](Self::pause_for). So is the cancel safety.
     ///
     /// ```
     /// use tollgate::{AnyRateLimiter, FixedWindow, Limiter, RateLimiter};
@@ -601,11 +518,7 @@ pub trait Limiter: Queue<Handle: Send + Sync> + Clone + Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`quota`](Self::quota).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`quota`](Self::quota).
+    /// As [`quota`](Self::quota). So is the cancel safety.
     fn available(&self) -> impl Future<Output = Result<Self::Cost, Error>> + Send {
         async { Ok(self.quota().await?.remaining) }
     }

@@ -16,12 +16,10 @@ mod grants;
 mod inner;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
-mod outcomes;
 mod pause;
 mod projection;
 mod recorded;
 mod settle;
-mod tail;
 #[cfg(test)]
 mod testing;
 #[cfg(all(test, not(tollgate_loom)))]
@@ -33,14 +31,14 @@ use std::task::Waker;
 
 use crate::clock::{Clock, Monotone, OnAlarm};
 use crate::observe::{LazyObserver, Observer};
-use crate::policy::{Limit, Policy, Quota, Rated, Snapshot};
+use crate::policy::{Policy, Rated};
 use crate::stats::{Counters, Stats, Waits};
-use crate::sync::ShortMutex;
+use crate::sync::Mutex;
 use crate::units::{Nanos, Rate};
 use crate::wait_queue::{AfterUnlock, Bounds};
 use atomic_state::AtomicState;
 pub(crate) use charge::{Change, Charge};
-pub(crate) use inner::{Admission, Inner, WaitStatus, denied};
+pub(crate) use inner::{Admission, Decided, Inner, WaitStatus, decide};
 
 /// One limiter: a word for calls that need not wait, if its state fits one, a mutex for the rest, the clock of both, and
 /// the observer. Clones of a limiter share one.
@@ -50,7 +48,7 @@ pub(crate) struct Line<P: Policy> {
     word: Option<Box<AtomicState>>,
     /// Counts what the word decided. Not in the cache line of the word, which other processors read.
     counters: Counters,
-    inner: ShortMutex<Inner<P>>,
+    inner: Mutex<Inner<P>>,
     pub(crate) observer: LazyObserver,
     this: Weak<Self>,
 }
@@ -95,7 +93,7 @@ impl<P: Policy> Line<P> {
         clock: Clock,
         observer: LazyObserver,
     ) -> Arc<Self> {
-        let (counters, inner) = (Counters::new(), ShortMutex::new(inner));
+        let (counters, inner) = (Counters::new(), Mutex::new(inner));
         Arc::new_cyclic(|this| Self { clock, word, counters, inner, observer, this: this.clone() })
     }
 
@@ -180,18 +178,6 @@ impl<P: Policy> Line<P> {
         look(&inner, now)
     }
 
-    pub(crate) fn quota(&self) -> Quota<P::Cost> {
-        self.look(Inner::quota)
-    }
-
-    pub(crate) fn snapshot(&self) -> Snapshot<P::Cost> {
-        self.look(Inner::snapshot)
-    }
-
-    pub(crate) fn limits(&self, cost: P::Cost) -> Vec<Limit<P::Cost>> {
-        self.look(|inner, now| inner.limits(now, cost))
-    }
-
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = self.look(|inner, _| inner.stats);
         let (granted, refused) = self.counters.sum();
@@ -228,14 +214,6 @@ impl<P: Policy> Line<P> {
             inner.set_policy(now, policy);
         };
         self.locked(set).1
-    }
-
-    /// Changes nothing for which others would have to be granted or the alarm set.
-    fn briefly<R>(&self, act: impl FnOnce(&mut Inner<P>) -> R) -> R {
-        match self.inner.try_lock() {
-            Some(mut inner) => act(&mut inner),
-            None => act(&mut self.inner.lock()),
-        }
     }
 
     /// The state and the counts of a line, if no caller waits and nothing is paused. Only for the line

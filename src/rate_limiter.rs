@@ -42,7 +42,7 @@ use crate::wait_queue::Tenant;
 /// takes nothing. No waiter depends on another future being polled. A call that need not wait is
 /// decided without a lock for [`SmoothBursty`](crate::SmoothBursty),
 /// [`TokenBucket`](crate::TokenBucket) and [`Gcra`](crate::Gcra), except at most 64 calls in the time
-/// in which the bucket fills, and under a short lock for the other policies.
+/// in which the bucket fills, and under a mutex for the other policies.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -242,11 +242,7 @@ impl<P: Policy> RateLimiter<P> {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
+    /// As [`acquire`](Self::acquire). So is the cancel safety.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -516,12 +512,12 @@ impl<P: Policy> RateLimiter<P> {
     /// remains while callers wait or the limiter is paused.
     #[must_use]
     pub fn quota(&self) -> Quota<P::Cost> {
-        self.line.quota()
+        self.line.look(Inner::quota)
     }
 
     /// How much is left of each limit, for a request of `cost`.
     pub(crate) fn limits(&self, cost: P::Cost) -> Vec<Limit<P::Cost>> {
-        self.line.limits(cost)
+        self.line.look(|inner, now| inner.limits(now, cost))
     }
 
     /// The number of waiters.
@@ -559,7 +555,7 @@ impl<P: Policy> RateLimiter<P> {
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> observe::Observe {
         observe::observe(&self.line, Line::observer, |line| {
-            let now = line.snapshot();
+            let now = line.look(Inner::snapshot);
             observe::Observation {
                 stats: line.stats(),
                 waits: line.waits(),
@@ -698,7 +694,7 @@ impl<P: Policy + fmt::Debug> fmt::Debug for RateLimiter<P> {
         shown
             .field("policy", &self.policy())
             .field("clock", &self.line.clock)
-            .field("now", &format_args!("{}", self.line.snapshot()))
+            .field("now", &format_args!("{}", self.line.look(Inner::snapshot)))
             .finish()
     }
 }

@@ -11,8 +11,8 @@ use super::observer::{Feedback, cost};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{
-    Acquire, Ask, Granted, Handle, Hearing, InProcess, Limiter, OwnedLimiter, Passage, Queue,
-    Stages, both, sealed::Sealed,
+    Acquire, Around, Ask, Granted, Hearing, InProcess, Limiter, OwnedLimiter, Reply, Stages, both,
+    sealed::Sealed,
 };
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
@@ -102,11 +102,7 @@ impl<L: OwnedLimiter> Future for Passing<L> {
     }
 }
 
-impl<L: OwnedLimiter> Passage for Passing<L> {
-    type Grant = Call<L>;
-}
-
-impl<L: OwnedLimiter> Stages for Passing<L> {
+impl<L: OwnedLimiter> Stages<Call<L>> for Passing<L> {
     fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         ready!(self.poll_gate(context))?;
         match &mut self.stage {
@@ -143,10 +139,14 @@ impl<L: OwnedLimiter> Feedback<L> {
 
 impl<L: OwnedLimiter> Sealed for Feedback<L> {}
 
-impl<L: OwnedLimiter> Queue for Feedback<L> {
+impl<L: OwnedLimiter> Around for Feedback<L> {
     type Cost = L::Cost;
     type Grant = Call<L>;
-    crate::limiter::queue_of_stages!(Passing<L>);
+    type Caller = Passing<L>;
+
+    fn caller(&self, ask: &Ask<L::Cost>) -> Passing<L> {
+        Passing::new(self, ask)
+    }
 }
 
 impl<L: OwnedLimiter + InProcess> InProcess for Feedback<L> {}
@@ -286,22 +286,22 @@ impl<L: OwnedLimiter> Granted for Call<L> {
     }
 
     // The limiter may learn as well.
-    fn hear(&mut self, status: http::StatusCode, headers: &http::HeaderMap) -> Hearing {
-        let own = self.hear_head(status, headers);
-        both(own, self.grant().and_then(|grant| grant.hear(status, headers)))
+    fn receive(&mut self, reply: Reply<'_>) -> Hearing {
+        let own = match reply {
+            Reply::Head(status, headers) => self.hear_head(status, headers),
+            Reply::Body(trailers) => {
+                self.hear_frame(trailers);
+                None
+            }
+            Reply::Failure => {
+                self.failed();
+                None
+            }
+        };
+        both(own, self.grant().and_then(|grant| grant.receive(reply)))
     }
 
     fn hears_body(&self) -> bool {
         self.head.is_some() || self.granted().is_some_and(Granted::hears_body)
-    }
-
-    fn hear_failure(&mut self) {
-        self.failed();
-        self.grant().into_iter().for_each(Granted::hear_failure);
-    }
-
-    fn hear_body(&mut self, trailers: Option<&http::HeaderMap>) {
-        self.hear_frame(trailers);
-        self.grant().into_iter().for_each(|grant| grant.hear_body(trailers));
     }
 }

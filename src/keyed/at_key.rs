@@ -10,12 +10,11 @@ use super::call::KeyPlace;
 use super::hash::FastHash;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{Acquire, Ask, Handle, InProcess, Limiter, Queue, sealed::Sealed};
+use crate::limiter::{Acquire, Ask, InProcess, Limiter, Queue, sealed::Sealed};
 use crate::line::Inner;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::policy::{Limit, Policy, Quota};
-use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, GrantOwner, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
@@ -137,47 +136,37 @@ where
 {
     type Cost = P::Cost;
     type Grant = Grant<'static, P>;
-    type Handle = Option<Self>;
     type Place = KeyPlace<P>;
     type Owned = RateLimiter<P>;
 
     fn poll_acquire(
-        limiter: &mut Self::Handle,
+        limiter: &Self,
         ask: &Ask<P::Cost>,
         place: &mut KeyPlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<Grant<'static, P>, Error>> {
-        // While it waits at the limiter of the key, it has no share of the table.
-        let arrive = || {
-            let at_key = Handle::take(limiter);
-            at_key.limiter.grant_or_wait(&at_key.key, ask)
-        };
-        place.poll(ask, arrive, context)
+        place.poll(ask, || limiter.limiter.grant_or_wait(&limiter.key, ask), context)
     }
 
     fn poll_enter(
-        limiter: &mut Self::Handle,
+        limiter: &Self,
         ask: &Ask<P::Cost>,
         place: &mut KeyPlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
-        let line = || {
-            let at_key = Handle::take(limiter);
-            at_key.limiter.key(&at_key.key).line(false)
-        };
-        place.enter(line, ask, context)
+        place.enter(|| limiter.limiter.key(&limiter.key).line(false), ask, context)
     }
 
-    fn leave(_: &Self::Handle, ask: &Ask<P::Cost>, place: &mut KeyPlace<P>) {
-        place.leave(ask);
+    fn leave(_: &Self, _: &Ask<P::Cost>, place: &mut KeyPlace<P>) {
+        place.leave();
     }
 
-    fn delay(_: &Self::Handle, place: &KeyPlace<P>) -> Duration {
+    fn delay(_: &Self, place: &KeyPlace<P>) -> Duration {
         place.delay()
     }
 
-    fn into_owned(_: &mut Self::Handle, place: KeyPlace<P>) -> (RateLimiter<P>, LinePlace<P>) {
-        place.into_line()
+    fn into_owned(_: &Self, _: &Ask<P::Cost>, place: KeyPlace<P>) -> Acquire<RateLimiter<P>> {
+        place.into_owned()
     }
 }
 

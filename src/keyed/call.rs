@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
@@ -17,13 +18,12 @@ use super::table::Table;
 use super::to_key::ToKey;
 use crate::clock::Monotone;
 use crate::error::Error;
-use crate::limiter::{Ask, Borrowed, Handle, InProcess, Queue, sealed::Sealed};
+use crate::limiter::{Acquire, Ask, InProcess, Queue, sealed::Sealed};
 use crate::line::{Charge, Inner, Line};
 use crate::policy::Policy;
 use crate::policy::packed::Attempt;
-use crate::rate_limiter::place::LinePlace;
 use crate::rate_limiter::{Grant, GrantId, GrantOwner, KeyGuard, OpenGrant, RateLimiter};
-use crate::sync::ShortMutexGuard;
+use crate::sync::MutexGuard;
 use crate::units::Nanos;
 use crate::wait_queue::AfterUnlock;
 
@@ -50,7 +50,7 @@ type Opened<'a, P> = ((GrantId, &'a OpenGrant), <P as Policy>::Receipt);
 
 /// A key in the table, which is locked.
 struct Entered<'a, K, P: Policy, S> {
-    shard: ShortMutexGuard<'a, Shard<K, P, S>>,
+    shard: MutexGuard<'a, Shard<K, P, S>>,
     number: usize,
     bucket: usize,
     now: Nanos,
@@ -75,7 +75,7 @@ where
         let (hash, number) = self.place();
         // Before the lock: to read the clock under it would keep other callers waiting.
         let read = self.table.common.clock.now();
-        let Some(mut shard) = self.table.try_lock(number) else { return Attempt::Undecided };
+        let mut shard = self.table.lock(number);
         if shard.is_closed {
             return Attempt::Undecided;
         }
@@ -126,7 +126,7 @@ where
     // Not built before the answer is known: it would be written to memory.
     #[inline(always)]
     fn granted(&self, (open, receipt): Opened<'t, P>, cost: P::Cost) -> Grant<'t, P> {
-        self.grant(open, cost, Charge { waited: 0, receipt: Some(receipt), limited_by: None })
+        self.grant(open, cost, Charge::at_once(Some(receipt)))
     }
 
     /// Grants or refuses without a wait.
@@ -285,21 +285,12 @@ fn refused(wait: Nanos) -> Error {
 }
 
 /// Where a caller of a key stands: at the limiter of the key, once it has asked.
-pub struct KeyPlace<P: Policy>(Option<(Option<RateLimiter<P>>, LinePlace<P>)>);
-
-impl<P: Policy> Default for KeyPlace<P> {
-    fn default() -> Self {
-        Self(None)
-    }
-}
-
-impl<P: Policy> fmt::Debug for KeyPlace<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            None => f.write_str("outside"),
-            Some((_, place)) => place.fmt(f),
-        }
-    }
+#[derive(Default)]
+pub enum KeyPlace<P: Policy> {
+    #[default]
+    Outside,
+    At(Acquire<RateLimiter<P>>),
+    Over,
 }
 
 impl<P: Policy> KeyPlace<P> {
@@ -309,19 +300,19 @@ impl<P: Policy> KeyPlace<P> {
         arrive: impl FnOnce() -> Result<GrantOrWait<'a, P>, Error>,
         context: &mut Context<'_>,
     ) -> Poll<Result<Grant<'a, P>, Error>> {
-        if self.0.is_none() {
-            self.0 = Some((None, LinePlace::over()));
+        if matches!(self, Self::Outside) {
+            *self = Self::Over;
             match arrive()? {
                 GrantOrWait::Granted(grant) => return Poll::Ready(Ok(grant)),
-                GrantOrWait::Waiting(limiter) => self.wait_at(limiter),
+                GrantOrWait::Waiting(limiter) => *self = Self::At(Acquire::new(limiter, *ask)),
             }
         }
-        let Some((limiter, place)) = &mut self.0 else { unreachable!("it has asked") };
-        RateLimiter::poll_acquire(limiter, ask, place, context)
-    }
-
-    fn wait_at(&mut self, limiter: RateLimiter<P>) {
-        self.0 = Some((Some(limiter), LinePlace::default()));
+        let polled = Pin::new(self.at()).poll(context);
+        if polled.is_ready() {
+            // The key is not kept for a caller that has its grant.
+            *self = Self::Over;
+        }
+        polled
     }
 
     pub(super) fn enter(
@@ -330,29 +321,39 @@ impl<P: Policy> KeyPlace<P> {
         ask: &Ask<P::Cost>,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
-        if self.0.is_none() {
-            self.wait_at(RateLimiter::of_line(line()?));
+        if matches!(self, Self::Outside) {
+            *self = Self::At(Acquire::new(RateLimiter::of_line(line()?), *ask));
         }
-        let Some((limiter, place)) = &mut self.0 else { unreachable!("it has asked") };
-        RateLimiter::poll_enter(limiter, ask, place, context)
+        self.at().poll_enter(context)
     }
 
-    pub(super) fn leave(&mut self, ask: &Ask<P::Cost>) {
-        if let Some((limiter, place)) = &mut self.0 {
-            RateLimiter::leave(limiter, ask, place);
-        }
+    #[track_caller]
+    fn at(&mut self) -> &mut Acquire<RateLimiter<P>> {
+        let Self::At(acquire) = self else { panic!("`Acquire` polled after it was ready") };
+        acquire
+    }
+
+    pub(super) fn leave(&mut self) {
+        *self = Self::Over;
     }
 
     pub(super) fn delay(&self) -> Duration {
-        match &self.0 {
-            Some((limiter, place)) => RateLimiter::delay(limiter, place),
-            None => Duration::ZERO,
-        }
+        if let Self::At(acquire) = self { acquire.delay() } else { Duration::ZERO }
     }
 
-    pub(super) fn into_line(self) -> (RateLimiter<P>, LinePlace<P>) {
-        let Some((Some(limiter), place)) = self.0 else { unreachable!("it has entered") };
-        (limiter, place)
+    pub(super) fn into_owned(self) -> Acquire<RateLimiter<P>> {
+        let Self::At(acquire) = self else { unreachable!("it has entered") };
+        acquire
+    }
+}
+
+impl<P: Policy> fmt::Debug for KeyPlace<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outside => f.write_str("outside"),
+            Self::At(acquire) => acquire.place().fmt(f),
+            Self::Over => f.write_str("over"),
+        }
     }
 }
 
@@ -391,37 +392,36 @@ where
 {
     type Cost = P::Cost;
     type Grant = Grant<'a, P>;
-    type Handle = Borrowed<Self>;
     type Place = KeyPlace<P>;
     type Owned = RateLimiter<P>;
 
     fn poll_acquire(
-        limiter: &mut Self::Handle,
+        limiter: &Self,
         ask: &Ask<P::Cost>,
         place: &mut KeyPlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<Grant<'a, P>, Error>> {
-        place.poll(ask, || limiter.get().0.grant_or_wait(ask), context)
+        place.poll(ask, || limiter.0.grant_or_wait(ask), context)
     }
 
     fn poll_enter(
-        limiter: &mut Self::Handle,
+        limiter: &Self,
         ask: &Ask<P::Cost>,
         place: &mut KeyPlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
-        place.enter(|| limiter.get().0.line(false), ask, context)
+        place.enter(|| limiter.0.line(false), ask, context)
     }
 
-    fn leave(_: &Self::Handle, ask: &Ask<P::Cost>, place: &mut KeyPlace<P>) {
-        place.leave(ask);
+    fn leave(_: &Self, _: &Ask<P::Cost>, place: &mut KeyPlace<P>) {
+        place.leave();
     }
 
-    fn delay(_: &Self::Handle, place: &KeyPlace<P>) -> Duration {
+    fn delay(_: &Self, place: &KeyPlace<P>) -> Duration {
         place.delay()
     }
 
-    fn into_owned(_: &mut Self::Handle, place: KeyPlace<P>) -> (RateLimiter<P>, LinePlace<P>) {
-        place.into_line()
+    fn into_owned(_: &Self, _: &Ask<P::Cost>, place: KeyPlace<P>) -> Acquire<RateLimiter<P>> {
+        place.into_owned()
     }
 }

@@ -17,8 +17,7 @@ use std::time::Duration;
 use hashbrown::HashTable;
 
 use crate::clock::{Clock, Monotone};
-use crate::error::Error;
-use crate::line::{Charge, Line, denied};
+use crate::line::{self, Charge, Decided, Line};
 use crate::observe::{Observer, Reports};
 use crate::policy::packed::Attempt;
 use crate::policy::{Cost, Policy, PolicyExt};
@@ -152,22 +151,16 @@ fn decide<P: Policy>(
     now: Nanos,
     cost: P::Cost,
     max_wait: Option<Duration>,
-) -> Option<Result<Charge<P::Receipt>, Error>> {
-    if cost.is_zero() || policy.is_ready(state, now, cost) {
-        if P::HELD {
-            return None;
-        }
+) -> Decided<P> {
+    if P::HELD && (cost.is_zero() || policy.is_ready(state, now, cost)) {
         // No receipt of a key without a limiter can be given back.
-        let receipt = (!cost.is_zero()).then(|| policy.charge(state, now, cost));
-        return Some(Ok(Charge { waited: 0, receipt, limited_by: None }));
+        return None;
     }
-    let ready = match policy.ready_at(state, now, cost) {
-        Ok(ready) => ready,
-        Err(error) => return Some(Err(error.into())),
-    };
-    let is_too_late =
-        |wait: Duration| wait.is_zero() || now.saturating_add(wait) < ready.earliest();
-    max_wait.is_some_and(is_too_late).then(|| Err(denied(policy, state, now, cost, ready)))
+    if cost.is_zero() {
+        Some(Ok(Charge::at_once(None)))
+    } else {
+        line::decide(policy, state, now, cost, max_wait)
+    }
 }
 
 impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
@@ -245,7 +238,7 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
-    ) -> Option<Result<Charge<P::Receipt>, Error>> {
+    ) -> Decided<P> {
         self.last = bucket;
         let (kept, rule, stats) = self.kept(bucket);
         if !P::HELD && matches!(rule, Rule::One(_)) {

@@ -21,7 +21,7 @@ use crate::observe::Observer;
 use crate::policy::Policy;
 use crate::rate_limiter::{GrantId, Keys, OpenGrant};
 use crate::stats::Stats;
-use crate::sync::{Mutex, OwnLine, ShortMutex, ShortMutexGuard, SpinMutexGuard};
+use crate::sync::{Mutex, MutexGuard, OwnLine};
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, End, NEVER};
 
@@ -62,7 +62,7 @@ pub(super) struct Table<K, P: Policy, S> {
 #[repr(C)]
 pub(super) struct Part<K, P: Policy, S> {
     pub(super) open: OpenGrant,
-    shard: ShortMutex<Shard<K, P, S>>,
+    shard: Mutex<Shard<K, P, S>>,
 }
 
 impl<K, P: Policy, S> Table<K, P, S> {
@@ -86,7 +86,7 @@ where
         let common = Arc::new(Common { clock, hasher, options, observer });
         let rule = Arc::new(rule);
         let shard = |_| {
-            let shard = ShortMutex::new(Shard::new(Arc::clone(&rule), Arc::clone(&common)));
+            let shard = Mutex::new(Shard::new(Arc::clone(&rule), Arc::clone(&common)));
             OwnLine(Part { open: OpenGrant::none(), shard })
         };
         let shards = (0..shards).map(shard).collect();
@@ -115,24 +115,13 @@ where
     }
 
     /// Locks a shard. What it holds is exact then: a grant that is kept has been recorded.
-    pub(super) fn lock(&self, number: usize) -> ShortMutexGuard<'_, Shard<K, P, S>> {
+    pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, Shard<K, P, S>> {
         let Part { open, shard } = &self.shards[number].0;
         let mut shard = shard.lock();
         if let Some(id) = open.take() {
             shard.hold(id);
         }
         shard
-    }
-
-    /// The same for a decision. `None` if the shard is locked for longer.
-    #[inline(always)]
-    pub(super) fn try_lock(&self, number: usize) -> Option<SpinMutexGuard<'_, Shard<K, P, S>>> {
-        let Part { open, shard } = &self.shards[number].0;
-        let mut shard = shard.try_lock()?;
-        if let Some(id) = open.take() {
-            shard.hold(id);
-        }
-        Some(shard)
     }
 
     /// Does the same with each shard.

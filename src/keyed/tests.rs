@@ -85,7 +85,7 @@ fn a_grant_of_a_key_is_dropped_on_another_thread_or_in_a_panic() {
 }
 
 #[test]
-fn a_future_of_a_key_has_a_share_of_the_table_until_it_waits() {
+fn a_future_of_a_key_has_a_share_of_the_table() {
     let (clock, limiter) = bursty();
     drop(limiter.acquire_owned(1, 1));
     assert_eq!((shares(&limiter), limiter.len()), (1, 0));
@@ -97,10 +97,10 @@ fn a_future_of_a_key_has_a_share_of_the_table_until_it_waits() {
     assert_eq!(shares(&limiter), 2, "that of the grant");
     drop(grant);
     assert_eq!(shares(&limiter), 1);
-    // In the queue: the future and its grant hold a share of the key's line only.
+    // The grant of a caller that waited holds a share of the key's line only.
     let [mut first, second] = [1, 1].map(|n| Box::pin(limiter.acquire_owned(1, n)));
     assert!(first.as_mut().poll(&mut context).is_pending());
-    assert_eq!((shares(&limiter), limiter.queue_len(&1)), (2, 1));
+    assert_eq!((shares(&limiter), limiter.queue_len(&1)), (3, 1));
     drop(second);
     clock.advance(LATER);
     let Poll::Ready(grant) = first.as_mut().poll(&mut context) else { panic!("it is due") };

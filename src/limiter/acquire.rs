@@ -1,4 +1,4 @@
-//! The future of every limiter.
+//! The future of every limiter, and what each limiter does for it: all else is built on this.
 
 use std::fmt;
 use std::hash::Hash;
@@ -7,10 +7,66 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::{Ask, Passage, Queue};
+use super::sealed::Sealed;
+use super::{Ask, Granted};
 use crate::error::Error;
 use crate::park::block_on;
+use crate::policy::Cost;
 use crate::wait_queue::Tenant;
+
+/// What the callers of a [`Limiter`](crate::Limiter) ask for and get. The trait is sealed.
+pub trait Queue: Sealed + Sized {
+    /// The cost of a call: permits, unless the policy is a tuple.
+    type Cost: Cost;
+
+    /// The permits that a call gets.
+    type Grant: Granted<Cost = Self::Cost>;
+
+    /// Where a caller stands.
+    #[doc(hidden)]
+    type Place: Default + fmt::Debug + Send + Sync;
+
+    /// The limiter in whose queue a reservation stands, without a borrow.
+    #[doc(hidden)]
+    type Owned: Queue<Cost = Self::Cost> + Send + Sync + 'static;
+
+    /// Waits for the grant.
+    #[doc(hidden)]
+    fn poll_acquire(
+        limiter: &Self,
+        ask: &Ask<Self::Cost>,
+        place: &mut Self::Place,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Self::Grant, Error>>;
+
+    /// Joins the queue, and waits only until the place is known.
+    #[doc(hidden)]
+    fn poll_enter(
+        limiter: &Self,
+        ask: &Ask<Self::Cost>,
+        place: &mut Self::Place,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>>;
+
+    /// The caller leaves. Also called when it has its grant.
+    #[doc(hidden)]
+    fn leave(limiter: &Self, ask: &Ask<Self::Cost>, place: &mut Self::Place);
+
+    /// The time until the grant of a caller that has entered.
+    #[doc(hidden)]
+    fn delay(limiter: &Self, place: &Self::Place) -> Duration;
+
+    /// A caller that has entered, without a borrow.
+    #[doc(hidden)]
+    fn into_owned(
+        limiter: &Self,
+        ask: &Ask<Self::Cost>,
+        place: Self::Place,
+    ) -> Acquire<Self::Owned>;
+}
+
+/// A limiter of this process: it answers at once, except for calls that wait. The trait is sealed.
+pub trait InProcess: Queue {}
 
 /// A future that waits for a grant of any [`Limiter`](crate::Limiter), returned by [`acquire`](crate::RateLimiter::acquire) and
 /// [`try_acquire_timeout`](crate::RateLimiter::try_acquire_timeout).
@@ -36,7 +92,7 @@ use crate::wait_queue::Tenant;
 /// ```
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Acquire<L: Queue> {
-    limiter: L::Handle,
+    limiter: L,
     ask: Ask<L::Cost>,
     place: L::Place,
 }
@@ -47,7 +103,13 @@ impl<L: Queue> Unpin for Acquire<L> {}
 impl<L: Queue> Acquire<L> {
     #[inline]
     pub(crate) fn new(limiter: L, ask: Ask<L::Cost>) -> Self {
-        Self { limiter: limiter.into(), ask, place: L::Place::default() }
+        Self::at(limiter, ask, L::Place::default())
+    }
+
+    /// A caller that has entered.
+    #[inline]
+    pub(crate) fn at(limiter: L, ask: Ask<L::Cost>, place: L::Place) -> Self {
+        Self { limiter, ask, place }
     }
 
     /// Enters the queue as if this caller had come `ahead` earlier: ahead of waiters that came later than
@@ -162,14 +224,17 @@ impl<L: Queue> Acquire<L> {
     }
 
     pub(crate) fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        L::poll_enter(&mut self.limiter, &self.ask, &mut self.place, context)
+        L::poll_enter(&self.limiter, &self.ask, &mut self.place, context)
     }
 
     /// The caller that has entered, without a borrow of the limiter.
     pub(super) fn into_owned(mut self) -> Acquire<L::Owned> {
         let place = std::mem::take(&mut self.place);
-        let (limiter, place) = L::into_owned(&mut self.limiter, place);
-        Acquire { limiter: limiter.into(), ask: self.ask, place }
+        L::into_owned(&self.limiter, &self.ask, place)
+    }
+
+    pub(crate) fn place(&self) -> &L::Place {
+        &self.place
     }
 
     pub(crate) fn delay(&self) -> Duration {
@@ -186,10 +251,6 @@ impl<L: Queue> Future for Acquire<L> {
         let Self { limiter, ask, place } = self.get_mut();
         L::poll_acquire(limiter, ask, place, context)
     }
-}
-
-impl<L: Queue<Handle: Send, Grant: 'static> + 'static> Passage for Acquire<L> {
-    type Grant = L::Grant;
 }
 
 impl<L: Queue> Drop for Acquire<L> {

@@ -1,8 +1,7 @@
 //! Two limiters, one decision.
 
 pub(crate) mod grant;
-mod place;
-mod queue;
+mod pass;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 

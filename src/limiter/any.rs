@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::{Acquire, Ask, Granted, Handle, Limiter, OwnedLimiter, Queue, sealed};
+use super::{Acquire, Around, Ask, Granted, Limiter, OwnedLimiter, Queue, Stages, sealed::Sealed};
 use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "metrics")]
@@ -79,227 +79,120 @@ impl<C: Cost> fmt::Debug for AnyRateLimiter<C> {
 
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// What is asked of a limiter without its type.
-trait Erased<C: Cost>: fmt::Debug + Send + Sync {
-    fn caller(&self, ask: &Ask<C>) -> Box<dyn Caller<C>>;
-    fn pause_for(&self, duration: Duration) -> Answer<'_, ()>;
-    fn resume(&self) -> Answer<'_, ()>;
-    fn reset(&self) -> Answer<'_, ()>;
-    fn shrink_to(&self, remaining: C) -> Answer<'_, AnyGrant<C>>;
-    fn would_wait(&self, n: C) -> Answer<'_, Option<Duration>>;
-    fn quota(&self) -> Answer<'_, Quota<C>>;
-    fn limits(&self, cost: C) -> Answer<'_, Vec<Limit<C>>>;
-    fn end(&self, end: End<'_>) -> bool;
-    fn queue_len(&self) -> usize;
-    fn queued_permits(&self) -> u64;
-    fn stats(&self) -> Stats;
-    fn waits(&self) -> Waits;
-    fn clock(&self) -> &Clock;
-    fn name(&self) -> Option<&str>;
-    #[cfg(feature = "metrics")]
-    fn observe(&self) -> Observe;
+/// The methods of [`Limiter`] that each limiter has of its own, in three forms: without a type, for each limiter, and
+/// for an [`AnyRateLimiter`]. Those of `asks` are async.
+macro_rules! without_a_type {
+    (
+        asks { $($ask:ident($($what:ident: $of:ty)?) -> $answer:ty;)* }
+        tells { $($(#[$only:meta])* $tell:ident($($with:ident: $kind:ty)?) -> $told:ty;)* }
+    ) => {
+        /// What is asked of a limiter without its type.
+        trait Erased<C: Cost>: fmt::Debug + Send + Sync {
+            fn caller(&self, ask: &Ask<C>) -> Box<dyn Stages<AnyGrant<C>>>;
+            fn shrink_to(&self, remaining: C) -> Answer<'_, AnyGrant<C>>;
+            $(fn $ask(&self, $($what: $of)?) -> Answer<'_, $answer>;)*
+            $($(#[$only])* fn $tell(&self, $($with: $kind)?) -> $told;)*
+        }
+
+        impl<C: Cost, L: OwnedLimiter<Cost = C>> Erased<C> for L {
+            fn caller(&self, ask: &Ask<C>) -> Box<dyn Stages<AnyGrant<C>>> {
+                Box::new(Caller(Acquire::new(self.clone(), *ask)))
+            }
+
+            fn shrink_to(&self, remaining: C) -> Answer<'_, AnyGrant<C>> {
+                Box::pin(async move { Limiter::shrink_to(self, remaining).await.map(AnyGrant::new) })
+            }
+
+            $(fn $ask(&self, $($what: $of)?) -> Answer<'_, $answer> {
+                Box::pin(Limiter::$ask(self, $($what)?))
+            })*
+
+            $($(#[$only])* fn $tell(&self, $($with: $kind)?) -> $told {
+                Limiter::$tell(self, $($with)?)
+            })*
+        }
+
+        impl<C: Cost> Limiter for AnyRateLimiter<C> {
+            const IS_REMOTE: bool = true;
+
+            async fn shrink_to(&self, remaining: C) -> Result<AnyGrant<C>, Error> {
+                self.0.shrink_to(remaining).await
+            }
+
+            $(async fn $ask(&self, $($what: $of)?) -> Result<$answer, Error> {
+                self.0.$ask($($what)?).await
+            })*
+
+            $($(#[$only])* fn $tell(&self, $($with: $kind)?) -> $told {
+                self.0.$tell($($with)?)
+            })*
+        }
+    };
 }
 
-/// A caller of a limiter without its type.
-trait Caller<C: Cost>: fmt::Debug + Send + Sync {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<AnyGrant<C>, Error>>;
-    fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>>;
-    fn delay(&self) -> Duration;
-}
-
-impl<L: OwnedLimiter> Caller<L::Cost> for Acquire<L> {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<AnyGrant<L::Cost>, Error>> {
-        Pin::new(self).poll(context).map_ok(AnyGrant::new)
+without_a_type! {
+    asks {
+        pause_for(duration: Duration) -> ();
+        resume() -> ();
+        reset() -> ();
+        would_wait(n: C) -> Option<Duration>;
+        quota() -> Quota<C>;
+        limits(cost: C) -> Vec<Limit<C>>;
     }
+    tells {
+        end(end: End<'_>) -> bool;
+        queue_len() -> usize;
+        queued_permits() -> u64;
+        stats() -> Stats;
+        waits() -> Waits;
+        clock() -> &Clock;
+        name() -> Option<&str>;
+        #[cfg(feature = "metrics")]
+        observe() -> Observe;
+    }
+}
 
+/// A caller of a limiter, for a grant without its type.
+struct Caller<L: Queue>(Acquire<L>);
+
+impl<L: OwnedLimiter> Future for Caller<L> {
+    type Output = Result<AnyGrant<L::Cost>, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context).map_ok(AnyGrant::new)
+    }
+}
+
+// The limiter in it goes on by itself where that is needed.
+impl<L: OwnedLimiter> Stages<AnyGrant<L::Cost>> for Caller<L> {
     fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.poll_enter(context)
+        self.0.poll_enter(context)
     }
 
     fn delay(&self) -> Duration {
-        self.delay()
+        self.0.delay()
     }
 }
 
-/// Where a caller of a limiter without its type stands: dropping it leaves the queue.
-#[derive(Debug)]
-pub struct AnyPlace<C: Cost>(Option<Box<dyn Caller<C>>>);
+impl<C: Cost> Stages<AnyGrant<C>> for Box<dyn Stages<AnyGrant<C>>> {
+    fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        (**self).poll_enter(context)
+    }
 
-impl<C: Cost> Default for AnyPlace<C> {
-    fn default() -> Self {
-        Self(None)
+    fn delay(&self) -> Duration {
+        (**self).delay()
     }
 }
 
-impl<L: OwnedLimiter> Erased<L::Cost> for L {
-    fn caller(&self, ask: &Ask<L::Cost>) -> Box<dyn Caller<L::Cost>> {
-        Box::new(Acquire::new(self.clone(), *ask))
-    }
+impl<C: Cost> Sealed for AnyRateLimiter<C> {}
 
-    fn pause_for(&self, duration: Duration) -> Answer<'_, ()> {
-        Box::pin(Limiter::pause_for(self, duration))
-    }
-
-    fn resume(&self) -> Answer<'_, ()> {
-        Box::pin(Limiter::resume(self))
-    }
-
-    fn reset(&self) -> Answer<'_, ()> {
-        Box::pin(Limiter::reset(self))
-    }
-
-    fn shrink_to(&self, remaining: L::Cost) -> Answer<'_, AnyGrant<L::Cost>> {
-        Box::pin(async move { Limiter::shrink_to(self, remaining).await.map(AnyGrant::new) })
-    }
-
-    fn would_wait(&self, n: L::Cost) -> Answer<'_, Option<Duration>> {
-        Box::pin(Limiter::would_wait(self, n))
-    }
-
-    fn quota(&self) -> Answer<'_, Quota<L::Cost>> {
-        Box::pin(Limiter::quota(self))
-    }
-
-    fn limits(&self, cost: L::Cost) -> Answer<'_, Vec<Limit<L::Cost>>> {
-        Box::pin(Limiter::limits(self, cost))
-    }
-
-    fn end(&self, end: End<'_>) -> bool {
-        Limiter::end(self, end)
-    }
-
-    fn queue_len(&self) -> usize {
-        Limiter::queue_len(self)
-    }
-
-    fn queued_permits(&self) -> u64 {
-        Limiter::queued_permits(self)
-    }
-
-    fn stats(&self) -> Stats {
-        Limiter::stats(self)
-    }
-
-    fn waits(&self) -> Waits {
-        Limiter::waits(self)
-    }
-
-    fn clock(&self) -> &Clock {
-        Limiter::clock(self)
-    }
-
-    #[cfg(feature = "metrics")]
-    fn observe(&self) -> Observe {
-        Limiter::observe(self)
-    }
-
-    fn name(&self) -> Option<&str> {
-        Limiter::name(self)
-    }
-}
-
-impl<C: Cost> sealed::Sealed for AnyRateLimiter<C> {}
-
-impl<C: Cost> Queue for AnyRateLimiter<C> {
+impl<C: Cost> Around for AnyRateLimiter<C> {
     type Cost = C;
     type Grant = AnyGrant<C>;
-    type Handle = Option<Self>;
-    type Place = AnyPlace<C>;
-    type Owned = Self;
+    type Caller = Box<dyn Stages<AnyGrant<C>>>;
 
-    fn poll_acquire(
-        limiter: &mut Self::Handle,
-        ask: &Ask<C>,
-        place: &mut AnyPlace<C>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<AnyGrant<C>, Error>> {
-        place.0.get_or_insert_with(|| limiter.get().0.caller(ask)).poll(context)
-    }
-
-    fn poll_enter(
-        limiter: &mut Self::Handle,
-        ask: &Ask<C>,
-        place: &mut AnyPlace<C>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(), Error>> {
-        place.0.get_or_insert_with(|| limiter.get().0.caller(ask)).poll_enter(context)
-    }
-
-    fn leave(_: &Self::Handle, _: &Ask<C>, place: &mut AnyPlace<C>) {
-        place.0 = None;
-    }
-
-    fn delay(_: &Self::Handle, place: &AnyPlace<C>) -> Duration {
-        place.0.as_ref().map_or(Duration::ZERO, |caller| caller.delay())
-    }
-
-    fn into_owned(limiter: &mut Self::Handle, place: AnyPlace<C>) -> (Self, AnyPlace<C>) {
-        (Handle::take(limiter), place)
-    }
-}
-
-impl<C: Cost> Limiter for AnyRateLimiter<C> {
-    const IS_REMOTE: bool = true;
-
-    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
-        self.0.pause_for(duration).await
-    }
-
-    async fn resume(&self) -> Result<(), Error> {
-        self.0.resume().await
-    }
-
-    async fn reset(&self) -> Result<(), Error> {
-        self.0.reset().await
-    }
-
-    async fn shrink_to(&self, remaining: C) -> Result<AnyGrant<C>, Error> {
-        self.0.shrink_to(remaining).await
-    }
-
-    async fn would_wait(&self, n: C) -> Result<Option<Duration>, Error> {
-        self.0.would_wait(n).await
-    }
-
-    async fn quota(&self) -> Result<Quota<C>, Error> {
-        self.0.quota().await
-    }
-
-    async fn limits(&self, cost: C) -> Result<Vec<Limit<C>>, Error> {
-        self.0.limits(cost).await
-    }
-
-    fn end(&self, end: End<'_>) -> bool {
-        self.0.end(end)
-    }
-
-    fn queue_len(&self) -> usize {
-        self.0.queue_len()
-    }
-
-    fn queued_permits(&self) -> u64 {
-        self.0.queued_permits()
-    }
-
-    fn stats(&self) -> Stats {
-        self.0.stats()
-    }
-
-    fn waits(&self) -> Waits {
-        self.0.waits()
-    }
-
-    fn clock(&self) -> &Clock {
-        self.0.clock()
-    }
-
-    fn name(&self) -> Option<&str> {
-        self.0.name()
-    }
-
-    #[cfg(feature = "metrics")]
-    fn observe(&self) -> Observe {
-        self.0.observe()
+    fn caller(&self, ask: &Ask<C>) -> Self::Caller {
+        self.0.caller(ask)
     }
 }
 
@@ -329,7 +222,7 @@ impl<C: Cost> AnyGrant<C> {
     }
 }
 
-impl<C: Cost> sealed::Sealed for AnyGrant<C> {}
+impl<C: Cost> Sealed for AnyGrant<C> {}
 
 impl<C: Cost> Granted for AnyGrant<C> {
     type Cost = C;
@@ -367,23 +260,13 @@ impl<C: Cost> Granted for AnyGrant<C> {
     }
 
     #[cfg(any(feature = "feedback", feature = "tower"))]
-    fn hear(&mut self, status: http::StatusCode, headers: &http::HeaderMap) -> super::Hearing {
-        self.0.hear(status, headers)
-    }
-
-    #[cfg(any(feature = "feedback", feature = "tower"))]
-    fn hear_failure(&mut self) {
-        self.0.hear_failure();
+    fn receive(&mut self, reply: super::Reply<'_>) -> super::Hearing {
+        self.0.receive(reply)
     }
 
     #[cfg(any(feature = "feedback", feature = "tower"))]
     fn hears_body(&self) -> bool {
         self.0.hears_body()
-    }
-
-    #[cfg(any(feature = "feedback", feature = "tower"))]
-    fn hear_body(&mut self, trailers: Option<&http::HeaderMap>) {
-        self.0.hear_body(trailers);
     }
 }
 

@@ -74,18 +74,30 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
     #[doc(hidden)]
     fn holds_places(&self) -> bool;
 
-    /// Hears the head of the response to the call: what a limiter that learns has still to do. What was learned is in
-    /// force at once.
+    /// Hears what came back: what a limiter that learns has still to do. What was learned is in force at once.
     #[cfg(any(feature = "feedback", feature = "tower"))]
     #[doc(hidden)]
-    fn hear(&mut self, _: http::StatusCode, _: &http::HeaderMap) -> Hearing {
+    fn receive(&mut self, _: Reply<'_>) -> Hearing {
         None
     }
 
-    /// Hears that there is no response, as the server was not reached, or did not answer.
     #[cfg(any(feature = "feedback", feature = "tower"))]
     #[doc(hidden)]
-    fn hear_failure(&mut self) {}
+    fn hear(&mut self, status: http::StatusCode, headers: &http::HeaderMap) -> Hearing {
+        self.receive(Reply::Head(status, headers))
+    }
+
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    #[doc(hidden)]
+    fn hear_body(&mut self, trailers: Option<&http::HeaderMap>) {
+        drop(self.receive(Reply::Body(trailers)));
+    }
+
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    #[doc(hidden)]
+    fn hear_failure(&mut self) {
+        drop(self.receive(Reply::Failure));
+    }
 
     /// Whether the head did not say how the call went, and the body will.
     #[cfg(any(feature = "feedback", feature = "tower"))]
@@ -93,11 +105,18 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
     fn hears_body(&self) -> bool {
         false
     }
+}
 
-    /// Hears the first frame of the body: data, or the trailers.
-    #[cfg(any(feature = "feedback", feature = "tower"))]
-    #[doc(hidden)]
-    fn hear_body(&mut self, _trailers: Option<&http::HeaderMap>) {}
+/// What came back from the server to which a call was sent.
+#[cfg(any(feature = "feedback", feature = "tower"))]
+#[derive(Clone, Copy, Debug)]
+pub enum Reply<'a> {
+    /// The head of the response.
+    Head(http::StatusCode, &'a http::HeaderMap),
+    /// The first frame of its body: data, or the trailers.
+    Body(Option<&'a http::HeaderMap>),
+    /// None: the server was not reached, or did not answer.
+    Failure,
 }
 
 /// What a limiter has still to do about a response: over Redis it takes a request.

@@ -133,7 +133,7 @@ impl<L: Queue> Reservation<L> {
     /// ```
     pub fn keep(self) -> Duration
     where
-        L: Queue<Handle: Send, Grant: 'static> + 'static,
+        L: Queue<Grant: 'static> + Send + 'static,
     {
         let due = self.delay();
         Driven::new(self.acquire).keep();

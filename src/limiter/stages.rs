@@ -1,4 +1,4 @@
-//! Where a caller with several queues before it stands.
+//! A limiter around others, and where its callers stand.
 
 use std::fmt;
 use std::mem;
@@ -6,11 +6,35 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::{Driven, Passage};
+use super::sealed::Sealed;
+use super::{Acquire, Ask, Driven, Granted, Queue};
 use crate::error::Error;
+use crate::policy::Cost;
 
-/// A caller on its way through several queues.
-pub trait Stages: Passage + Sync {
+/// A limiter around others: its callers wait at these.
+pub trait Around: Sealed + Clone + Send + Sync + 'static {
+    /// See [`Queue::Cost`].
+    type Cost: Cost;
+
+    /// See [`Queue::Grant`].
+    type Grant: Granted<Cost = Self::Cost> + 'static;
+
+    #[doc(hidden)]
+    type Caller: Stages<Self::Grant>;
+
+    /// A caller that has not asked yet.
+    #[doc(hidden)]
+    fn caller(&self, ask: &Ask<Self::Cost>) -> Self::Caller;
+
+    /// The caller takes the grant.
+    #[doc(hidden)]
+    fn taken(grant: Self::Grant) -> Self::Grant {
+        grant
+    }
+}
+
+/// A caller on its way through several queues: a future of its grant.
+pub trait Stages<G>: Future<Output = Result<G, Error>> + Unpin + Send + Sync + 'static {
     /// Joins the queue, and waits only until the place is known.
     fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>>;
 
@@ -18,162 +42,132 @@ pub trait Stages: Passage + Sync {
     fn delay(&self) -> Duration;
 
     /// Whether it has to go on from where it waits without being polled.
-    fn needs_driver(&self) -> bool;
+    fn needs_driver(&self) -> bool {
+        false
+    }
 
     /// The same after [`poll_enter`](Self::poll_enter), whose caller may not poll until the [`delay`](Self::delay) is over.
     /// `has_entered`: whether the place is known.
-    fn needs_driver_once(&self, has_entered: bool) -> bool;
-
-    /// Its caller takes the grant.
-    fn taken(grant: Self::Grant) -> Self::Grant {
-        grant
+    fn needs_driver_once(&self, _has_entered: bool) -> bool {
+        false
     }
 }
 
 /// Where a caller stands. After a panic in a poll it is over: the caller has left.
-pub struct StagesPlace<S: Passage>(Standing<S>);
-
 // A box would be an allocation for each call, also for those that need not wait.
 #[allow(clippy::large_enum_variant)]
-enum Standing<S: Passage> {
+pub enum StagesPlace<L: Around> {
     Outside,
     /// It goes on when it is polled.
-    Polled(S),
+    Polled(L::Caller),
     /// It goes on by itself.
-    Driven(Driven<S>),
+    Driven(Driven<L::Caller, L::Grant>),
     Over,
 }
 
-impl<S: Stages> StagesPlace<S> {
-    #[inline]
-    pub(crate) fn poll(
+impl<L: Around> StagesPlace<L> {
+    fn drive(
         &mut self,
-        start: impl FnOnce() -> S,
+        mut driven: Driven<L::Caller, L::Grant>,
         context: &mut Context<'_>,
-    ) -> Poll<Result<S::Grant, Error>> {
+    ) -> Poll<Result<L::Grant, Error>> {
+        let polled = driven.poll(context);
+        if polled.is_pending() {
+            *self = Self::Driven(driven);
+        }
+        polled.map_ok(L::taken)
+    }
+}
+
+impl<L: Around> Queue for L {
+    type Cost = L::Cost;
+    type Grant = L::Grant;
+    type Place = StagesPlace<L>;
+    type Owned = L;
+
+    #[inline]
+    fn poll_acquire(
+        limiter: &L,
+        ask: &Ask<L::Cost>,
+        place: &mut StagesPlace<L>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<L::Grant, Error>> {
         // Nothing is moved out for a call that is new: most of them need not wait.
-        let mut stages = if matches!(self.0, Standing::Outside) {
-            self.0 = Standing::Over;
-            start()
+        let mut caller = if matches!(place, StagesPlace::Outside) {
+            *place = StagesPlace::Over;
+            limiter.caller(ask)
         } else {
-            match mem::replace(&mut self.0, Standing::Over) {
-                Standing::Polled(stages) => stages,
-                Standing::Driven(driven) => return self.poll_driven(driven, context),
+            match mem::replace(place, StagesPlace::Over) {
+                StagesPlace::Polled(caller) => caller,
+                StagesPlace::Driven(driven) => return place.drive(driven, context),
                 _ => panic!("`Acquire` polled after it was ready"),
             }
         };
-        if let Poll::Ready(outcome) = Pin::new(&mut stages).poll(context) {
-            return Poll::Ready(outcome.map(S::taken));
+        if let Poll::Ready(outcome) = Pin::new(&mut caller).poll(context) {
+            return Poll::Ready(outcome.map(L::taken));
         }
-        if stages.needs_driver() {
-            return self.poll_driven(Driven::new(stages), context);
+        if caller.needs_driver() {
+            return place.drive(Driven::new(caller), context);
         }
-        self.0 = Standing::Polled(stages);
+        *place = StagesPlace::Polled(caller);
         Poll::Pending
     }
 
-    fn poll_driven(
-        &mut self,
-        mut driven: Driven<S>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<S::Grant, Error>> {
-        let polled = driven.poll(context);
-        if polled.is_pending() {
-            self.0 = Standing::Driven(driven);
-        }
-        polled.map_ok(S::taken)
-    }
-
-    pub(crate) fn poll_enter(
-        &mut self,
-        start: impl FnOnce() -> S,
+    fn poll_enter(
+        limiter: &L,
+        ask: &Ask<L::Cost>,
+        place: &mut StagesPlace<L>,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
-        let mut stages = match mem::replace(&mut self.0, Standing::Over) {
-            Standing::Outside => start(),
-            Standing::Polled(stages) => stages,
+        let mut caller = match mem::replace(place, StagesPlace::Over) {
+            StagesPlace::Outside => limiter.caller(ask),
+            StagesPlace::Polled(caller) => caller,
             entered => {
-                self.0 = entered;
+                *place = entered;
                 return Poll::Ready(Ok(()));
             }
         };
-        let polled = stages.poll_enter(context);
+        let polled = caller.poll_enter(context);
         if matches!(polled, Poll::Ready(Err(_))) {
             return polled;
         }
-        if stages.needs_driver_once(polled.is_ready()) {
-            self.0 = Standing::Driven(Driven::new(stages));
+        if caller.needs_driver_once(polled.is_ready()) {
+            *place = StagesPlace::Driven(Driven::new(caller));
             return Poll::Ready(Ok(()));
         }
-        self.0 = Standing::Polled(stages);
+        *place = StagesPlace::Polled(caller);
         polled
     }
 
-    pub(crate) fn leave(&mut self) {
-        self.0 = Standing::Over;
+    fn leave(_: &L, _: &Ask<L::Cost>, place: &mut StagesPlace<L>) {
+        *place = StagesPlace::Over;
     }
 
-    pub(crate) fn delay(&self) -> Duration {
-        match &self.0 {
-            Standing::Polled(stages) => stages.delay(),
-            Standing::Driven(driven) => driven.look(S::delay).unwrap_or_default(),
-            Standing::Outside | Standing::Over => Duration::ZERO,
+    fn delay(_: &L, place: &StagesPlace<L>) -> Duration {
+        match place {
+            StagesPlace::Polled(caller) => caller.delay(),
+            StagesPlace::Driven(driven) => driven.look(Stages::delay).unwrap_or_default(),
+            StagesPlace::Outside | StagesPlace::Over => Duration::ZERO,
         }
     }
-}
 
-impl<S: Passage> Default for StagesPlace<S> {
-    fn default() -> Self {
-        Self(Standing::Outside)
+    fn into_owned(limiter: &L, ask: &Ask<L::Cost>, place: StagesPlace<L>) -> Acquire<L> {
+        Acquire::at(limiter.clone(), *ask, place)
     }
 }
 
-impl<S: Passage> fmt::Debug for StagesPlace<S> {
+impl<L: Around> Default for StagesPlace<L> {
+    fn default() -> Self {
+        Self::Outside
+    }
+}
+
+impl<L: Around> fmt::Debug for StagesPlace<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Standing::Outside => "outside",
-            Standing::Polled(_) | Standing::Driven(_) => "waiting",
-            Standing::Over => "over",
+        f.write_str(match self {
+            Self::Outside => "outside",
+            Self::Polled(_) | Self::Driven(_) => "waiting",
+            Self::Over => "over",
         })
     }
 }
-
-/// Of an `impl Queue`: what a limiter whose callers pass several stages does with them.
-macro_rules! queue_of_stages {
-    ($stages:ty) => {
-        type Handle = Option<Self>;
-        type Place = crate::limiter::StagesPlace<$stages>;
-        type Owned = Self;
-
-        fn poll_acquire(
-            limiter: &mut Self::Handle,
-            ask: &Ask<Self::Cost>,
-            place: &mut Self::Place,
-            context: &mut Context<'_>,
-        ) -> Poll<Result<Self::Grant, Error>> {
-            place.poll(|| <$stages>::new(limiter.get(), ask), context)
-        }
-
-        fn poll_enter(
-            limiter: &mut Self::Handle,
-            ask: &Ask<Self::Cost>,
-            place: &mut Self::Place,
-            context: &mut Context<'_>,
-        ) -> Poll<Result<(), Error>> {
-            place.poll_enter(|| <$stages>::new(limiter.get(), ask), context)
-        }
-
-        fn leave(_: &Self::Handle, _: &Ask<Self::Cost>, place: &mut Self::Place) {
-            place.leave();
-        }
-
-        fn delay(_: &Self::Handle, place: &Self::Place) -> Duration {
-            place.delay()
-        }
-
-        fn into_owned(limiter: &mut Self::Handle, place: Self::Place) -> (Self, Self::Place) {
-            (Handle::take(limiter), place)
-        }
-    };
-}
-pub(crate) use queue_of_stages;

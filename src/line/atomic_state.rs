@@ -96,19 +96,14 @@ pub(super) struct Published {
     pub(super) until: Nanos,
 }
 
-/// What a call of the word may charge: up to `most` permits, before `until`.
-struct Limits {
-    most: u64,
-    until: u64,
-}
-
 /// What a charge by the word found.
 pub(super) struct Found {
     bits: u64,
     /// How much was missing from a full store; below zero it had been full.
     pub(super) level: i64,
     pub(super) units: u64,
-    next: u64,
+    /// The word behind it.
+    pub(super) next: u64,
 }
 
 impl AtomicState {
@@ -136,14 +131,7 @@ impl AtomicState {
     // As `Line::decide`.
     #[inline(always)]
     pub(super) fn attempt(&self, now: Nanos, permits: u64) -> Attempt<RateReceipt> {
-        self.charge(now, permits, || self.unrecorded_limits(), |_| ())
-    }
-
-    /// What may go unrecorded.
-    #[inline(always)]
-    fn unrecorded_limits(&self) -> Limits {
-        let most = self.parameters.most.load(Ordering::Relaxed);
-        Limits { most, until: self.until.load(Ordering::Relaxed) }
+        self.charge::<false>(now, permits).0
     }
 
     /// Decides a call that is too large or too late to go unrecorded, for a caller that holds the mutex and records
@@ -154,28 +142,27 @@ impl AtomicState {
         now: Nanos,
         permits: u64,
     ) -> (Attempt<RateReceipt>, Option<Found>) {
-        let Records { most, end, .. } = &self.records;
-        let mut found = None;
-        let (most, until) = (most.load(Ordering::Relaxed), end.load(Ordering::Relaxed));
-        let limits = || Limits { most, until };
-        let attempt = self.charge(now, permits, limits, |it| found = Some(it));
-        (attempt, found)
+        self.charge::<true>(now, permits)
     }
 
     #[inline(always)]
-    fn charge(
+    fn charge<const IS_RECORDED: bool>(
         &self,
         now: Nanos,
         permits: u64,
-        limits: impl Fn() -> Limits,
-        charged: impl FnOnce(Found),
-    ) -> Attempt<RateReceipt> {
-        let parameters = &self.parameters;
+    ) -> (Attempt<RateReceipt>, Option<Found>) {
+        const UNDECIDED: (Attempt<RateReceipt>, Option<Found>) = (Attempt::Undecided, None);
+        let Self { records, parameters, .. } = self;
         let mut bits = self.bits.load(Ordering::Acquire);
         loop {
-            let Limits { most, until } = limits();
+            // What may be charged, and until when: more if it is recorded.
+            let (most, until) = if IS_RECORDED {
+                (records.most.load(Ordering::Relaxed), records.end.load(Ordering::Relaxed))
+            } else {
+                (parameters.most.load(Ordering::Relaxed), self.until.load(Ordering::Relaxed))
+            };
             if permits > most {
-                return Attempt::Undecided;
+                return UNDECIDED;
             }
             let unit = parameters.unit.load(Ordering::Relaxed);
             let units = permits.wrapping_mul(unit);
@@ -185,8 +172,8 @@ impl AtomicState {
             let due = bits.wrapping_add(units & parameters.strict.load(Ordering::Relaxed));
             if due > here {
                 // Not `until`, because a refusal is not recorded.
-                if due >= LOCK || now.get() >= self.records.end.load(Ordering::Relaxed) {
-                    return Attempt::Undecided;
+                if due >= LOCK || now.get() >= records.end.load(Ordering::Relaxed) {
+                    return UNDECIDED;
                 }
                 let inverse = parameters.inverse.load(Ordering::Relaxed);
                 fence(Ordering::Acquire);
@@ -194,13 +181,14 @@ impl AtomicState {
                 let again = self.bits.load(Ordering::Acquire);
                 if again == bits {
                     // `here` is at least `bump`, so a later position is, too.
-                    return Attempt::NotBefore(time_of(due - bump, multiplier, inverse));
+                    let due = time_of(due - bump, multiplier, inverse);
+                    return (Attempt::NotBefore(due), None);
                 }
                 bits = again;
                 continue;
             }
             if now.get() >= until {
-                return Attempt::Undecided;
+                return UNDECIDED;
             }
             let burst = parameters.burst.load(Ordering::Relaxed);
             // As `Schedule::overflow`. Below 2^63, as `here` is below 2^62; the full store's may be negative.
@@ -216,8 +204,8 @@ impl AtomicState {
                     let span = nanos_of(units, inverse);
                     let mark = next.wrapping_add(mark);
                     let level = bits.wrapping_sub(full).cast_signed();
-                    charged(Found { bits, level, units, next });
-                    return Attempt::Granted(RateReceipt::new(permits, span, mark));
+                    let receipt = RateReceipt::new(permits, span, mark);
+                    return (Attempt::Granted(receipt), Some(Found { bits, level, units, next }));
                 }
                 Err(current) => bits = current,
             }
@@ -292,7 +280,7 @@ impl AtomicState {
 
     /// Lets the word decide from `word` on for a slot of time, which will be recorded together.
     #[inline]
-    fn open_slot(&self, published: &mut Published, word: u64, now: Nanos) {
+    pub(super) fn open_slot(&self, published: &mut Published, word: u64, now: Nanos) {
         let Records { slot, end, .. } = &self.records;
         let until = Nanos::new(now.get().saturating_add(slot.load(Ordering::Relaxed)));
         // Not earlier than before: a call that has read the other one counts in this slot.
@@ -300,12 +288,6 @@ impl AtomicState {
         published.word = word;
         let end = end.load(Ordering::Relaxed);
         self.until.store(published.until.get().min(end), Ordering::Relaxed);
-    }
-
-    /// After a charge that is recorded.
-    #[inline]
-    pub(super) fn open_slot_behind(&self, published: &mut Published, found: &Found, now: Nanos) {
-        self.open_slot(published, found.next, now);
     }
 
     /// Whether the parameters are those of `schedule`, and marks those of `moved`.
@@ -438,7 +420,7 @@ mod tests {
                     prop_assert_eq!(i128::from(found.units), self.schedule.units(permits));
                     let unrecorded = (before != self.recorded).then_some([self.recorded, before]);
                     prop_assert_eq!(self.word.unrecorded(&self.published, &found), unrecorded);
-                    self.word.open_slot_behind(&mut self.published, &found, now);
+                    self.word.open_slot(&mut self.published, found.next, now);
                     is_recorded = true;
                 }
                 told = recorded;

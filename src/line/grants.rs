@@ -4,8 +4,7 @@ use std::task::Waker;
 
 use super::charge::Charge;
 use super::inner::{Admission, Inner};
-use super::tail::ROUGHLY;
-use super::waiting::Waiter;
+use super::waiting::{ROUGHLY, Waiter};
 use crate::error::{Error, QueueLimit};
 use crate::part::Part;
 use crate::policy::{Cost, Policy, PolicyExt, Ready, RuleEvent, TWO_TICKS};
@@ -44,7 +43,7 @@ impl<P: Policy> Inner<P> {
                 self.charge_in_tail(now, cost, true);
                 self.waiting().queue.grant_at_once(&place);
             }
-            return Ok(Admission::Granted(self.charge_at_once(now, cost)));
+            return Ok(Admission::Granted(self.charge(now, now, cost)));
         }
         self.waiting().queue.take_turns_for(&place);
         // Where it stands among the waiters, unless it is behind all of them.
@@ -119,17 +118,6 @@ impl<P: Policy> Inner<P> {
         }
         let (due, part) = self.projected_at(among, now, cost, deadline);
         Error::Denied { retry_after: due.wait(now), part }
-    }
-
-    /// Refuses a caller whose cost is not ready and that cannot wait.
-    // Not inlined, to keep call sites small.
-    #[inline(never)]
-    pub(super) fn refuse(&mut self, now: Nanos, cost: P::Cost) -> Error {
-        self.stats.refused += 1;
-        match self.policy.ready_at(&self.state, now, cost) {
-            Ok(_) => self.denial(None, now, cost, now),
-            Err(error) => error.into(),
-        }
     }
 
     /// The time at which a waiter that became ready at `ready` is charged: its due time, so that a late alarm
@@ -271,33 +259,6 @@ impl<P: Policy> Inner<P> {
         if was_head {
             self.not_before = self.not_before.max(now);
         }
-    }
-
-    /// A waiting caller leaves, if that changes nothing for the others but their order: the next grant stays due
-    /// as it is, and the alarm. `now` is only read for the head of the queue. Returns its waker, which is to be
-    /// dropped after the lock is released.
-    pub(super) fn leave_quietly(
-        &mut self,
-        key: WaiterId,
-        now: impl FnOnce() -> Nanos,
-    ) -> Option<Waker> {
-        let waiting = self.waiting.as_deref_mut().filter(|waiting| !waiting.is_over(key))?;
-        if waiting.queue.front() == Some(key) {
-            if waiting.queue.is_fair() {
-                return None;
-            }
-            // The next one asks for the same, and so is due at the same time.
-            let next = waiting.queue.behind(key)?;
-            let is_same = waiting.queue[next].cost == waiting.queue[key].cost;
-            let due = waiting.due.filter(|_| is_same)?;
-            // At the head it is refused if that is too late for it.
-            let is_too_late = waiting.queue.deadline(next).is_some_and(|deadline| deadline < due);
-            if is_too_late || due <= self.time.read(now()) {
-                return None;
-            }
-        }
-        self.stats.given_up += 1;
-        Some(waiting.leave_quietly(key))
     }
 
     /// A waiting caller leaves: its entry is removed, and a grant that it did not take is given back.

@@ -1,6 +1,7 @@
-//! The state under the mutex of a line, and what all that changes it needs.
+//! The decision about a call by the state alone; the state under the mutex of a line, and what all that changes it needs.
 
 use std::task::Waker;
+use std::time::Duration;
 
 use super::atomic_state::Published;
 use super::charge::Charge;
@@ -12,6 +13,49 @@ use crate::policy::{Asked, Limit, Policy, PolicyExt, Quota, Ready, Snapshot};
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Bounds, Tenant, WaiterId};
+
+/// A grant or a refusal. `None` if the caller has to wait.
+pub(crate) type Decided<P> = Option<Result<Charge<<P as Policy>::Receipt>, Error>>;
+
+/// Decides a call by the state alone: no caller waits, nothing is paused, and the cost is not zero.
+#[inline(always)]
+pub(crate) fn decide<P: Policy>(
+    policy: &P,
+    state: &mut P::State,
+    now: Nanos,
+    cost: P::Cost,
+    max_wait: Option<Duration>,
+) -> Decided<P> {
+    if policy.is_ready(state, now, cost) {
+        return Some(Ok(Charge::at_once(Some(policy.charge(state, now, cost)))));
+    }
+    refuse(policy, state, now, cost, max_wait).map(Err)
+}
+
+/// The error of a caller that is not ready, unless it waits for long enough.
+// Not inlined, to keep call sites small.
+#[inline(never)]
+fn refuse<P: Policy>(
+    policy: &P,
+    state: &mut P::State,
+    now: Nanos,
+    cost: P::Cost,
+    max_wait: Option<Duration>,
+) -> Option<Error> {
+    let mut ready = match policy.ready_at(state, now, cost) {
+        Ok(ready) => ready,
+        Err(error) => return Some(error.into()),
+    };
+    let wait = max_wait?;
+    if !wait.is_zero() && now.saturating_add(wait) >= ready.earliest() {
+        return None;
+    }
+    if policy.refused(state, now, cost) {
+        ready = policy.ready_at(state, now, cost).unwrap_or(ready);
+    }
+    let part = policy.limited_by(state, now, cost);
+    Some(Error::Denied { retry_after: ready.wait(now), part })
+}
 
 /// The decision about a new caller.
 pub(crate) enum Admission<P: Policy> {
@@ -60,20 +104,6 @@ impl<P: Policy> Inner<P> {
 
     pub(super) fn is_closed(&self) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| waiting.queue.is_closed)
-    }
-
-    #[inline(always)]
-    pub(super) fn is_ready(&self, now: Nanos, cost: P::Cost) -> bool {
-        self.policy.is_ready(&self.state, now, cost)
-    }
-
-    /// Charges a cost that is ready while no caller waits.
-    #[inline(always)]
-    pub(super) fn charge_at_once(&mut self, now: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
-        let receipt = Some(self.policy.charge(&mut self.state, now, cost));
-        self.not_before = now;
-        self.stats.granted += 1;
-        Charge { waited: 0, receipt, limited_by: None }
     }
 
     /// Which of several rules is not ready at `at`: none of them in a pause.
@@ -234,18 +264,4 @@ impl<P: Policy> Inner<P> {
         waiting.queue.forget_alarm();
         waiting.queue.after_unlock(None)
     }
-}
-
-/// The error of a caller that is ready at `ready` and cannot wait, without a queue and without a pause: of a key, too.
-pub(crate) fn denied<P: Policy>(
-    policy: &P,
-    state: &mut P::State,
-    now: Nanos,
-    cost: P::Cost,
-    mut ready: Ready,
-) -> Error {
-    if policy.refused(state, now, cost) {
-        ready = policy.ready_at(state, now, cost).unwrap_or(ready);
-    }
-    Error::Denied { retry_after: ready.wait(now), part: policy.limited_by(state, now, cost) }
 }

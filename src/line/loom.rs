@@ -69,7 +69,7 @@ impl Modelled for Gcra {
     }
 }
 
-/// By the short lock.
+/// By the mutex alone.
 impl Modelled for SmoothWarmingUp {
     fn at(nanos: u64) -> Self {
         Self::new(Rate::every(Duration::from_nanos(nanos)), Duration::from_nanos(100))
@@ -114,7 +114,7 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
         }
         Call::TryAndRefund(n) => match ask_now(line, n, at_once) {
             Ok(Admission::Granted(Charge { receipt, .. })) => {
-                line.change(&Change::Refund { part: n, held: n, receipt }).is_ok()
+                line.change(&Change::back(n, n, receipt)).is_ok()
             }
             _ => false,
         },
@@ -335,7 +335,7 @@ fn no_caller_is_granted_in_a_pause() {
     check::<SmoothBursty>(3, &[&[Try(1), Try(1)], &[Pause(50), SetPolicy(7)]]);
 }
 
-/// The short lock, with refunds and changes under it.
+/// The mutex alone, with refunds and changes under it.
 #[test]
 fn what_is_held_for_a_short_time_is_held_alone() {
     use Call::{Pause, SetPolicy, Try, TryAndRefund};
@@ -344,7 +344,7 @@ fn what_is_held_for_a_short_time_is_held_alone() {
     check::<SmoothWarmingUp>(2, &[&[Try(1), Try(1)], &[Pause(50)]]);
 }
 
-/// The clock is read before the short lock is taken, perhaps by the thread that takes it last.
+/// The clock is read before the mutex is taken, perhaps by the thread that takes it last.
 #[test]
 fn a_caller_with_an_old_time_counts_from_the_latest() {
     use Call::{SetPolicy, TryAndRefund, TryAt};

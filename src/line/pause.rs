@@ -72,7 +72,7 @@ impl<P: Policy> Inner<P> {
         if receipt.is_some() {
             self.moved(now);
         }
-        (excess, Charge { waited: 0, receipt, limited_by: None })
+        (excess, Charge::at_once(receipt))
     }
 
     /// Charges a cost whether it is ready or not, before all waiters.
@@ -90,6 +90,6 @@ impl<P: Policy> Inner<P> {
             (!cost.is_zero()).then(|| policy.charge(state, now, cost))
         });
         self.moved(now);
-        Ok((cost, Charge { waited: 0, receipt, limited_by: None }))
+        Ok((cost, Charge::at_once(receipt)))
     }
 }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::inner::Inner;
-
-use super::tail::Tail;
+use super::waiting::Tail;
 use crate::error::ExceedsCapacity;
 use crate::part::Part;
 use crate::policy::{Cost, Policy, PolicyExt, Ready};

@@ -37,7 +37,7 @@ impl<P: Policy> Inner<P> {
                 self.take_over(positions, read_again());
             }
             (lock_free.state)(&mut self.state).note(found.units, receipt, found.level);
-            word.open_slot_behind(&mut self.published, &found, now);
+            word.open_slot(&mut self.published, found.next, now);
         }
         attempt
     }

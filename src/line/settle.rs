@@ -4,7 +4,7 @@ use super::Line;
 use super::charge::{Change, Charge};
 use super::inner::Inner;
 use super::waiting::Waiting;
-use crate::error::Error;
+use crate::error::ExceedsCapacity;
 use crate::policy::{Cost, Policy, PolicyExt, Timed};
 use crate::units::Nanos;
 use crate::unwinding::in_drop;
@@ -13,40 +13,29 @@ impl<P: Policy> Line<P> {
     /// Called when a grant is dropped.
     #[inline(always)]
     pub(crate) fn release(&self, cost: P::Cost) {
-        if !self.release_at_once(cost) {
+        let at_once = P::HOOKS.lock_free.is_none() && (!P::HELD || P::TIMED != Timed::Always);
+        if !(at_once && self.inner.lock().release_at_once(cost)) {
             self.release_in_line(cost);
         }
     }
 
     #[inline(never)]
     fn release_in_line(&self, cost: P::Cost) {
-        in_drop(|| self.with_lock(|inner, now| _ = inner.give_back(now, &Change::release(cost))));
-    }
-
-    /// Gives back what a grant held, if no caller waits for it and the time does not matter. Returns whether
-    /// it did.
-    #[inline(always)]
-    fn release_at_once(&self, cost: P::Cost) -> bool {
-        P::HOOKS.lock_free.is_none()
-            && (!P::HELD || P::TIMED != Timed::Always)
-            && self.inner.try_lock().is_some_and(|mut inner| inner.release_at_once(cost))
+        let change = Change::back(P::Cost::default(), cost, None);
+        // Without a shortfall it cannot fail.
+        in_drop(|| _ = self.change(&change));
     }
 
     /// As `Inner::change`.
-    pub(crate) fn change(&self, change: &Change<P>) -> Result<Option<P::Receipt>, Error> {
+    pub(crate) fn change(&self, change: &Change<P>) -> Result<Option<P::Receipt>, ExceedsCapacity> {
         self.with_lock(|inner, now| inner.change(now, change))
-    }
-
-    /// As `Inner::give_back`.
-    pub(crate) fn give_back(&self, change: &Change<P>) {
-        self.with_lock(|inner, now| _ = inner.give_back(now, change));
     }
 }
 
 impl<P: Policy> Inner<P> {
-    /// Gives back what a grant held, if no caller waits for it. Returns whether it did.
+    /// Gives back what a grant held, if no caller waits for it and the time does not matter. Returns whether it did.
     #[inline(always)]
-    pub(super) fn release_at_once(&mut self, cost: P::Cost) -> bool {
+    fn release_at_once(&mut self, cost: P::Cost) -> bool {
         let is_alone = |waiting: &Waiting<P>| waiting.is_idle() && waiting.resumed.is_none();
         let is_quiet = self.waiting.as_deref().is_none_or(is_alone);
         if is_quiet {
@@ -56,30 +45,40 @@ impl<P: Policy> Inner<P> {
         is_quiet
     }
 
-    /// Changes a charge that was granted before. Returns the receipt of the rest.
+    /// Changes a charge that was granted before. Returns the receipt of the rest. Fails if the shortfall takes too long to
+    /// pay off.
     pub(crate) fn change(
         &mut self,
         now: Nanos,
         change: &Change<P>,
-    ) -> Result<Option<P::Receipt>, Error> {
-        change.check(&self.policy, &self.state, now)?;
-        Ok(self.give_back(now, change))
-    }
-
-    /// The same of a change that cannot fail.
-    pub(crate) fn give_back(&mut self, now: Nanos, change: &Change<P>) -> Option<P::Receipt> {
-        let receipt =
-            self.change_state(now, |policy, state, from| change.apply(policy, state, now, from));
+    ) -> Result<Option<P::Receipt>, ExceedsCapacity> {
+        let &Change { more, part, less, ref receipt } = change;
+        if !more.is_zero() {
+            self.policy.check_debt(&self.state, now, more)?;
+        }
+        let receipt = self.change_state(now, |policy, state, from| {
+            if !more.is_zero() {
+                policy.charge(state, now, more);
+            }
+            let mut receipt = receipt.clone();
+            if !part.is_zero() {
+                receipt = receipt.map(|receipt| policy.refund(state, from, part, receipt));
+            }
+            if P::HELD && !less.is_zero() {
+                policy.release(state, now, less);
+            }
+            receipt
+        });
         self.moved(now);
-        receipt
+        Ok(receipt)
     }
 
     /// The caller did not take its grant.
     pub(crate) fn give_up(&mut self, now: Nanos, cost: P::Cost, charge: Charge<P::Receipt>) {
         if !cost.is_zero() {
             self.stats.given_up += 1;
-            let receipt = charge.receipt;
-            self.give_back(now, &Change::Refund { part: cost, held: cost, receipt });
+            // Without a shortfall it cannot fail.
+            let _ = self.change(now, &Change::back(cost, cost, charge.receipt));
         }
     }
 }

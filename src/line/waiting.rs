@@ -1,21 +1,27 @@
-//! The callers that wait in a line, and what each asks for.
+//! The callers that wait in a line, what each asks for, and the state behind them.
 
 use std::task::Waker;
 use std::time::Duration;
 
-use super::outcomes::{Outcome, OutcomeId, Outcomes};
-use super::tail::Tail;
-use crate::error::QueueLimit;
+use slab::Slab;
+
+use super::charge::Charge;
+use crate::clock::KEEP;
+use crate::error::{Error, QueueLimit};
 use crate::part::Part;
-use crate::policy::{Cost, Policy, PolicyExt};
+use crate::policy::{Cost, Policy, PolicyExt, Ready};
 use crate::units::Nanos;
 use crate::wait_queue::{Bounds, Place, Tenant, WaitQueue, WaiterId, Waits};
+
+pub(super) type Outcome<R> = Result<Charge<R>, Error>;
 
 /// What a line needs when a caller waits; made then, because in most limiters no caller ever does.
 #[derive(Debug)]
 pub(super) struct Waiting<P: Policy> {
     pub(super) queue: WaitQueue<Waiter<P>>,
-    outcomes: Outcomes<P::Receipt>,
+    /// What callers that are out of the order have not learnt yet. Apart from the entries of the queue: a crowd has many of
+    /// these, and few outcomes at a time.
+    outcomes: Slab<Outcome<P::Receipt>>,
     /// The state behind all waiting callers, where the policy needs that to say when a newcomer is ready.
     pub(super) tail: Option<Tail<P::State, P::Cost>>,
     /// How many permits the waiting callers ask for.
@@ -64,7 +70,8 @@ impl<S> Resumed<S> {
 pub(super) struct Waiter<P: Policy> {
     pub(super) cost: P::Cost,
     pub(super) joined: Nanos,
-    outcome: OutcomeId,
+    /// The place of its outcome, if there is one.
+    outcome: Option<WaiterId>,
 }
 
 impl<P: Policy> Waiter<P> {
@@ -85,7 +92,7 @@ impl<P: Policy> Default for Waiting<P> {
     fn default() -> Self {
         Self {
             queue: WaitQueue::new(),
-            outcomes: Outcomes::new(),
+            outcomes: Slab::new(),
             tail: None,
             permits: 0,
             queued: Default::default(),
@@ -147,7 +154,10 @@ impl<P: Policy> Waiting<P> {
     // Not inlined, because several places need it, and none of them is short.
     #[inline(never)]
     pub(super) fn finish(&mut self, id: WaiterId, outcome: Outcome<P::Receipt>) {
-        self.outcomes.set(&mut self.queue[id].outcome, outcome);
+        match &mut self.queue[id].outcome {
+            Some(kept) => self.outcomes[kept.place()] = outcome,
+            none => *none = Some(WaiterId::new(self.outcomes.insert(outcome))),
+        }
         self.queue.wake(id);
     }
 
@@ -157,19 +167,12 @@ impl<P: Policy> Waiting<P> {
 
     /// Takes the outcome of a waiter, if there is one, and then removes its entry.
     pub(super) fn take_outcome(&mut self, id: WaiterId) -> Option<Outcome<P::Receipt>> {
-        let outcome = self.outcomes.take(&mut self.queue[id].outcome)?;
+        let outcome = self.outcomes.remove(self.queue[id].outcome.take()?.place());
+        if self.outcomes.is_empty() && self.outcomes.capacity() > KEEP {
+            self.outcomes = Slab::new();
+        }
         self.queue.remove(id);
         Some(outcome)
-    }
-
-    /// A waiter leaves for which nothing changes the next event. Its waker is to be dropped after the lock is
-    /// released.
-    pub(super) fn leave_quietly(&mut self, id: WaiterId) -> Waker {
-        if let Some(tail) = &mut self.tail {
-            tail.left += 1;
-        }
-        self.unlink(id);
-        self.queue.take(id).1
     }
 
     /// Whether no caller waits, and none is refused because the line is closed.
@@ -191,5 +194,65 @@ impl<P: Policy> Waiting<P> {
     pub(super) fn next_event(&self) -> Option<Nanos> {
         let deadline = self.queue.first_deadline().map(|(deadline, _)| deadline);
         self.due.into_iter().chain(deadline).min()
+    }
+}
+
+/// The state of the policy when all waiting callers have been charged, each as soon as it is ready.
+#[derive(Clone, Debug)]
+pub(super) struct Tail<S, C: Cost> {
+    pub(super) state: S,
+    /// When the last of them is charged; at least.
+    pub(super) ready: Ready,
+    /// How many waiters have left, or were granted late, since this was computed. It is too late by the first,
+    /// too early by the second.
+    pub(super) left: usize,
+    pub(super) late: usize,
+    /// The cost of each of them; `None` if the costs differ, or if there is none.
+    cost: Option<C>,
+    is_mixed: bool,
+}
+
+/// While no more than one waiter in 64 has left, waiters whose time is up get their `retry_after` by the last
+/// projection. So a crowd that times out does not need a walk for each.
+pub(super) const ROUGHLY: usize = 64;
+
+impl<S, C: Cost> Tail<S, C> {
+    /// The state before any of them is charged.
+    pub(super) fn new(state: S, from: Nanos) -> Self {
+        let ready = Ready::At(from);
+        Self { state, ready, left: 0, late: 0, cost: None, is_mixed: false }
+    }
+
+    /// Whether it does not matter in which order one more caller is charged.
+    pub(super) fn is_all(&self, cost: C) -> bool {
+        !self.is_mixed && self.cost == Some(cost)
+    }
+
+    /// Whether the first waiter that waits for a release was assumed to be granted before `now`.
+    pub(super) fn is_stale(&self, now: Nanos) -> bool {
+        matches!(self.ready, Ready::NotBefore(at) if at < now)
+    }
+
+    /// Charges one more as soon as it is ready, at `now` or later. Returns whether later waiters are predictable.
+    pub(super) fn join<P: Policy<State = S, Cost = C>>(
+        &mut self,
+        policy: &P,
+        now: Nanos,
+        cost: C,
+    ) -> bool {
+        self.is_mixed |= self.cost.is_some_and(|others| others != cost);
+        self.cost = Some(cost);
+        if matches!(self.ready, Ready::NotBefore(_)) {
+            // There may be more waiters than those that were visited.
+            self.is_mixed = true;
+            return false;
+        }
+        let from = self.ready.earliest().max(now);
+        // A request that exceeds the capacity is refused in its turn.
+        if let Ok(ready) = policy.ready_at(&self.state, from, cost) {
+            self.ready = self.ready.and(ready).and(Ready::At(from));
+            policy.charge(&mut self.state, self.ready.earliest(), cost);
+        }
+        true
     }
 }

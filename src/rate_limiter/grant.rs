@@ -128,7 +128,7 @@ impl<'a, P: Policy> Grant<'a, P> {
         // The smaller of `less` and `returnable`.
         let part = less.saturating_sub(less.saturating_sub(self.returnable));
         let receipt = self.charge.receipt.clone();
-        self.charge.receipt = self.source.change(&Change::Settle { more, less, part, receipt })?;
+        self.charge.receipt = self.source.change(&Change { more, part, less, receipt })?;
         self.returnable = self.returnable.saturating_sub(part);
         self.cost = actual;
         Ok(())
@@ -180,7 +180,8 @@ impl<'a, P: Policy> Grant<'a, P> {
         // Nothing is left for the drop to release.
         let held = std::mem::take(&mut self.cost);
         // Permits and places at once: between the two a waiter could be refused.
-        self.source.give_back(&Change::Refund { part, held, receipt });
+        // Without a shortfall it cannot fail.
+        let _ = self.source.change(&Change::back(part, held, receipt));
     }
 }
 

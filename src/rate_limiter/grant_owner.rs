@@ -4,8 +4,8 @@ use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 
 use super::open_grant::{GrantId, OpenGrant};
-use crate::error::Error;
-use crate::line::{Change, Line};
+use crate::error::ExceedsCapacity;
+use crate::line::{Change, Inner, Line};
 use crate::policy::{Policy, Quota};
 use crate::unwinding::in_drop;
 
@@ -121,15 +121,11 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
     }
 
     pub(super) fn quota(&self) -> Quota<P::Cost> {
-        self.with_line(Line::quota)
+        self.with_line(|line| line.look(Inner::quota))
     }
 
-    pub(super) fn change(&self, change: &Change<P>) -> Result<Option<P::Receipt>, Error> {
+    pub(super) fn change(&self, change: &Change<P>) -> Result<Option<P::Receipt>, ExceedsCapacity> {
         self.with_line(|line| line.change(change))
-    }
-
-    pub(super) fn give_back(&self, change: &Change<P>) {
-        self.with_line(|line| line.give_back(change));
     }
 
     /// Called when the grant is dropped.

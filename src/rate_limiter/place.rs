@@ -1,23 +1,21 @@
-//! Waiting: where a caller stands in a line, and the loop that waits on a thread.
+//! Where a caller of a limiter stands: it is decided at once, or waits in the queue.
 
 use std::fmt;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use super::grant::Grant;
 use super::grant_owner::GrantOwner;
 use crate::error::Error;
 use crate::limiter::Ask;
-use crate::line::{Admission, Charge, Line, WaitStatus};
+use crate::line::{Admission, Charge, Decided, Line, WaitStatus};
 use crate::policy::Policy;
 use crate::unwinding::in_drop;
 use crate::wait_queue::WaiterId;
 
 /// Where a caller of a line stands.
-pub struct LinePlace<P: Policy>(WaiterState<P>);
-
-enum WaiterState<P: Policy> {
+pub enum LinePlace<P: Policy> {
     Outside,
     Waiting(WaiterId),
     Granted(Charge<P::Receipt>),
@@ -27,63 +25,40 @@ enum WaiterState<P: Policy> {
 impl<P: Policy> Default for LinePlace<P> {
     #[inline]
     fn default() -> Self {
-        Self(WaiterState::Outside)
+        Self::Outside
     }
 }
 
 impl<P: Policy> LinePlace<P> {
-    /// That of a caller that was decided elsewhere.
-    pub(crate) fn over() -> Self {
-        Self(WaiterState::Over)
-    }
-
-    #[inline]
-    fn is_outside(&self) -> bool {
-        matches!(self.0, WaiterState::Outside)
-    }
-
     /// Decides a new call at once if possible.
     #[inline(always)]
-    pub(super) fn decide(
-        &mut self,
-        line: &Line<P>,
-        ask: &Ask<P::Cost>,
-    ) -> Option<Result<Charge<P::Receipt>, Error>> {
-        let charge = if self.is_outside() { line.decide(ask.cost, ask.max_wait) } else { None }?;
-        self.0 = WaiterState::Over;
+    pub(super) fn decide(&mut self, line: &Line<P>, ask: &Ask<P::Cost>) -> Decided<P> {
+        let is_new = matches!(self, Self::Outside);
+        let charge = if is_new { line.decide(ask.cost, ask.max_wait) } else { None }?;
+        *self = Self::Over;
         Some(charge)
     }
 
-    pub(super) fn enter_unless_there(
-        &mut self,
-        line: &Line<P>,
-        ask: &Ask<P::Cost>,
-    ) -> Result<(), Error> {
-        match self.decide(line, ask) {
-            Some(charge) => self.end(charge),
-            None if self.is_outside() => self.enter(line, ask, None),
-            None => Ok(()),
-        }
-    }
-
-    /// Is granted, or joins the queue.
-    fn enter(
+    /// Is granted, or joins the queue, unless it is there.
+    pub(super) fn enter(
         &mut self,
         line: &Line<P>,
         ask: &Ask<P::Cost>,
         waker: Option<&Waker>,
     ) -> Result<(), Error> {
-        self.0 = WaiterState::Over;
-        self.0 = match line.enter(ask, waker)? {
-            Admission::Granted(charge) => WaiterState::Granted(charge),
-            Admission::Waiting(key) => WaiterState::Waiting(key),
-        };
+        if matches!(self, Self::Outside) {
+            *self = Self::Over;
+            *self = match line.enter(ask, waker)? {
+                Admission::Granted(charge) => Self::Granted(charge),
+                Admission::Waiting(id) => Self::Waiting(id),
+            };
+        }
         Ok(())
     }
 
     pub(super) fn delay(&self, line: &Line<P>) -> Duration {
-        match self.0 {
-            WaiterState::Waiting(key) => line.with_lock(|inner, now| inner.delay(key, now)),
+        match *self {
+            Self::Waiting(id) => line.with_lock(|inner, now| inner.delay(id, now)),
             _ => Duration::ZERO,
         }
     }
@@ -97,37 +72,31 @@ impl<P: Policy> LinePlace<P> {
         ask: &Ask<P::Cost>,
         context: &mut Context<'_>,
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
-        if self.is_outside() {
+        if matches!(self, Self::Outside) {
             self.enter(line, ask, Some(context.waker()))?;
-            if matches!(self.0, WaiterState::Waiting(_)) && !line.clock.advances_by_itself() {
+            if matches!(self, Self::Waiting(_)) && !line.clock.advances_by_itself() {
                 return Poll::Pending;
             }
         }
-        match self.0 {
-            WaiterState::Granted(_) => Poll::Ready(Ok(self.take(line))),
-            WaiterState::Waiting(key) => self.wait(line, key, context.waker()),
-            WaiterState::Outside | WaiterState::Over => {
-                panic!("`Acquire` polled after it was ready")
-            }
+        if let Self::Waiting(id) = *self {
+            let outcome = ready!(Self::poll_outcome(line, id, context.waker()));
+            *self = Self::Over;
+            *self = Self::Granted(outcome?);
         }
+        Poll::Ready(Ok(self.take(line)))
     }
 
-    fn wait(
-        &mut self,
+    fn poll_outcome(
         line: &Line<P>,
-        key: WaiterId,
+        id: WaiterId,
         waker: &Waker,
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
-        if let Some(outcome) = line.take_outcome(key) {
-            self.end(outcome)?;
-            return Poll::Ready(Ok(self.take(line)));
+        if let Some(outcome) = line.take_outcome(id) {
+            return Poll::Ready(outcome);
         }
         loop {
-            match line.with_lock(|inner, _| inner.poll(key, waker)) {
-                WaitStatus::Over(outcome) => {
-                    self.end(outcome)?;
-                    return Poll::Ready(Ok(self.take(line)));
-                }
+            match line.with_lock(|inner, _| inner.poll(id, waker)) {
+                WaitStatus::Over(outcome) => return Poll::Ready(outcome),
                 // A clock that advances by itself skips to the time at which the queue moves.
                 WaitStatus::Waiting(Some(due)) if line.clock.skip_to(due) => {}
                 WaitStatus::Waiting(_) => return Poll::Pending,
@@ -135,40 +104,34 @@ impl<P: Policy> LinePlace<P> {
         }
     }
 
-    #[inline(always)]
-    fn end(&mut self, outcome: Result<Charge<P::Receipt>, Error>) -> Result<(), Error> {
-        self.0 = WaiterState::Over;
-        self.0 = WaiterState::Granted(outcome?);
-        Ok(())
-    }
-
     /// Reports the grant and takes it. The place keeps it until it is reported, as a listener may panic.
     #[inline(always)]
+    #[track_caller]
     fn take(&mut self, line: &Line<P>) -> Charge<P::Receipt> {
-        let WaiterState::Granted(charge) = &mut self.0 else { unreachable!("no grant") };
+        let Self::Granted(charge) = self else { panic!("`Acquire` polled after it was ready") };
         if charge.waited > 0 {
             let observer = line.observer.get();
             observer.granted(Duration::from_nanos(charge.waited), charge.limited_by);
         }
         let charge = charge.take();
-        self.0 = WaiterState::Over;
+        *self = Self::Over;
         charge
     }
 
     /// As `Limiter::leave`.
     #[inline(always)]
     pub(super) fn leave(&mut self, line: &Line<P>, cost: P::Cost) {
-        if !matches!(self.0, WaiterState::Outside | WaiterState::Over) {
+        if !matches!(self, Self::Outside | Self::Over) {
             self.leave_line(line, cost);
         }
     }
 
     #[inline(never)]
     fn leave_line(&mut self, line: &Line<P>, cost: P::Cost) {
-        in_drop(|| match &mut self.0 {
-            WaiterState::Outside | WaiterState::Over => {}
-            WaiterState::Waiting(key) => line.leave(*key),
-            WaiterState::Granted(charge) => {
+        in_drop(|| match self {
+            Self::Outside | Self::Over => {}
+            Self::Waiting(id) => line.leave(*id),
+            Self::Granted(charge) => {
                 line.with_lock(|inner, now| inner.give_up(now, cost, charge.take()));
             }
         });
@@ -177,11 +140,11 @@ impl<P: Policy> LinePlace<P> {
 
 impl<P: Policy> fmt::Debug for LinePlace<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            WaiterState::Outside => "outside",
-            WaiterState::Waiting(_) => "waiting",
-            WaiterState::Granted(_) => "granted",
-            WaiterState::Over => "over",
+        f.write_str(match self {
+            Self::Outside => "outside",
+            Self::Waiting(_) => "waiting",
+            Self::Granted(_) => "granted",
+            Self::Over => "over",
         })
     }
 }
@@ -194,10 +157,7 @@ pub(super) fn try_now<P: Policy>(
 ) -> Result<Grant<'_, P>, Error> {
     match line.decide(cost, Some(Duration::ZERO)) {
         Some(charge) => grant(line, cost, charge),
-        None if size_of::<P::Receipt>() <= 3 * size_of::<u64>() => {
-            grant(line, cost, line.enter_now(cost))
-        }
-        None => enter_now_for_grant(line, cost),
+        None => enter_now(line, cost),
     }
 }
 
@@ -210,11 +170,8 @@ pub(super) fn grant<P: Policy>(
     charge.map(|charge| Grant::new(GrantOwner::borrowed(line), cost, charge))
 }
 
-/// The code of a composed policy is large, and the grant of a call that comes here would enlarge the code of each call.
+// The code of a composed policy is large, and the grant of a call that comes here would enlarge the code of each call.
 #[inline(never)]
-fn enter_now_for_grant<P: Policy>(
-    line: &Arc<Line<P>>,
-    cost: P::Cost,
-) -> Result<Grant<'_, P>, Error> {
+fn enter_now<P: Policy>(line: &Arc<Line<P>>, cost: P::Cost) -> Result<Grant<'_, P>, Error> {
     grant(line, cost, line.enter_now(cost))
 }

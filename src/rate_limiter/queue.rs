@@ -10,7 +10,7 @@ use super::grant_owner::GrantOwner;
 use super::place::{LinePlace, grant};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{Ask, Borrowed, Handle, InProcess, Limiter, Queue, sealed::Sealed};
+use crate::limiter::{Acquire, Ask, InProcess, Limiter, Queue, sealed::Sealed};
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::policy::{Limit, Policy, Quota};
@@ -27,47 +27,44 @@ impl<P: Policy> InProcess for &RateLimiter<P> {}
 impl<P: Policy> Queue for RateLimiter<P> {
     type Cost = P::Cost;
     type Grant = Grant<'static, P>;
-    type Handle = Option<Self>;
     type Place = LinePlace<P>;
     type Owned = Self;
 
     #[inline(never)]
     fn poll_acquire(
-        limiter: &mut Self::Handle,
+        limiter: &Self,
         ask: &Ask<P::Cost>,
         place: &mut LinePlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<Self::Grant, Error>> {
-        let charge = match place.decide(&limiter.get().line, ask) {
+        let charge = match place.decide(&limiter.line, ask) {
             Some(charge) => Poll::Ready(charge),
-            None => place.poll_in_line(&limiter.get().line, ask, context),
+            None => place.poll_in_line(&limiter.line, ask, context),
         };
         charge.map_ok(|charge| {
-            Grant::new(GrantOwner::owned(Handle::take(limiter).line), ask.cost, charge)
+            Grant::new(GrantOwner::owned(Arc::clone(&limiter.line)), ask.cost, charge)
         })
     }
 
     fn poll_enter(
-        limiter: &mut Self::Handle,
+        limiter: &Self,
         ask: &Ask<P::Cost>,
         place: &mut LinePlace<P>,
         _: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
-        Poll::Ready(place.enter_unless_there(&limiter.get().line, ask))
+        Poll::Ready(place.enter(&limiter.line, ask, None))
     }
 
-    fn leave(limiter: &Self::Handle, ask: &Ask<P::Cost>, place: &mut LinePlace<P>) {
-        if let Some(limiter) = limiter {
-            place.leave(&limiter.line, ask.cost);
-        }
+    fn leave(limiter: &Self, ask: &Ask<P::Cost>, place: &mut LinePlace<P>) {
+        place.leave(&limiter.line, ask.cost);
     }
 
-    fn delay(limiter: &Self::Handle, place: &LinePlace<P>) -> Duration {
-        place.delay(&limiter.get().line)
+    fn delay(limiter: &Self, place: &LinePlace<P>) -> Duration {
+        place.delay(&limiter.line)
     }
 
-    fn into_owned(limiter: &mut Self::Handle, place: LinePlace<P>) -> (Self, LinePlace<P>) {
-        (Handle::take(limiter), place)
+    fn into_owned(limiter: &Self, ask: &Ask<P::Cost>, place: LinePlace<P>) -> Acquire<Self> {
+        Acquire::at(limiter.clone(), *ask, place)
     }
 }
 
@@ -75,19 +72,18 @@ impl<P: Policy> Queue for RateLimiter<P> {
 impl<'a, P: Policy> Queue for &'a RateLimiter<P> {
     type Cost = P::Cost;
     type Grant = Grant<'a, P>;
-    type Handle = Borrowed<Self>;
     type Place = LinePlace<P>;
     type Owned = RateLimiter<P>;
 
     // Inlined for the reason given at `Line::decide`.
     #[inline(always)]
     fn poll_acquire(
-        limiter: &mut Self::Handle,
+        limiter: &Self,
         ask: &Ask<P::Cost>,
         place: &mut LinePlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<Grant<'a, P>, Error>> {
-        let limiter: &'a RateLimiter<P> = limiter.get();
+        let limiter: &'a RateLimiter<P> = *limiter;
         if let Some(charge) = place.decide(&limiter.line, ask) {
             return Poll::Ready(grant(&limiter.line, ask.cost, charge));
         }
@@ -96,28 +92,25 @@ impl<'a, P: Policy> Queue for &'a RateLimiter<P> {
     }
 
     fn poll_enter(
-        limiter: &mut Self::Handle,
+        limiter: &Self,
         ask: &Ask<P::Cost>,
         place: &mut LinePlace<P>,
         _: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
-        Poll::Ready(place.enter_unless_there(&limiter.get().line, ask))
+        Poll::Ready(place.enter(&limiter.line, ask, None))
     }
 
     #[inline(always)]
-    fn leave(limiter: &Self::Handle, ask: &Ask<P::Cost>, place: &mut LinePlace<P>) {
-        place.leave(&limiter.get().line, ask.cost);
+    fn leave(limiter: &Self, ask: &Ask<P::Cost>, place: &mut LinePlace<P>) {
+        place.leave(&limiter.line, ask.cost);
     }
 
-    fn delay(limiter: &Self::Handle, place: &LinePlace<P>) -> Duration {
-        place.delay(&limiter.get().line)
+    fn delay(limiter: &Self, place: &LinePlace<P>) -> Duration {
+        place.delay(&limiter.line)
     }
 
-    fn into_owned(
-        limiter: &mut Self::Handle,
-        place: LinePlace<P>,
-    ) -> (RateLimiter<P>, LinePlace<P>) {
-        ((*limiter.get()).clone(), place)
+    fn into_owned(limiter: &Self, ask: &Ask<P::Cost>, place: LinePlace<P>) -> Acquire<Self::Owned> {
+        Acquire::at((*limiter).clone(), *ask, place)
     }
 }
 

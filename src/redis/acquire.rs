@@ -15,7 +15,7 @@ use super::shared::SharedKey;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::keyed::GrantOrWait;
-use crate::limiter::{Acquire, Ask, Handle, Limiter, Queue, Reservation, sealed::Sealed};
+use crate::limiter::{Acquire, Ask, Limiter, Queue, Reservation, sealed::Sealed};
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::policy::{Cost, Limit, PolicyExt, Quota};
@@ -229,34 +229,33 @@ impl<P: Scripted, C: Connection> Sealed for RedisRateLimiter<P, C> {}
 impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
     type Cost = P::Cost;
     type Grant = RedisGrant<P, C>;
-    type Handle = Option<Self>;
     type Place = RedisPlace<P>;
     type Owned = Self;
 
     fn poll_acquire(
-        limiter: &mut Self::Handle,
+        limiter: &Self,
         ask: &Ask<P::Cost>,
         place: &mut RedisPlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<RedisGrant<P, C>, Error>> {
-        limiter.get().caller(ask, place).poll(context)
+        limiter.caller(ask, place).poll(context)
     }
 
     fn poll_enter(
-        limiter: &mut Self::Handle,
+        limiter: &Self,
         ask: &Ask<P::Cost>,
         place: &mut RedisPlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
-        let mut caller = limiter.get().caller(ask, place);
+        let mut caller = limiter.caller(ask, place);
         if matches!(caller.place.progress, Progress::Outside) {
             caller.enter(Turn::Reserving, None);
         }
         caller.poll_reserved(context)
     }
 
-    fn leave(limiter: &Self::Handle, ask: &Ask<P::Cost>, place: &mut RedisPlace<P>) {
-        let Some(Self { shared, .. }) = limiter else { return };
+    fn leave(limiter: &Self, ask: &Ask<P::Cost>, place: &mut RedisPlace<P>) {
+        let Self { shared, .. } = limiter;
         match &place.progress {
             Progress::Waiting(id) => {
                 let id = *id;
@@ -273,15 +272,15 @@ impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
         }
     }
 
-    fn delay(limiter: &Self::Handle, place: &RedisPlace<P>) -> Duration {
+    fn delay(limiter: &Self, place: &RedisPlace<P>) -> Duration {
         match place.progress {
-            Progress::Waiting(id) => limiter.get().shared.with_lock(|line| line.delay(id)),
+            Progress::Waiting(id) => limiter.shared.with_lock(|line| line.delay(id)),
             _ => Duration::ZERO,
         }
     }
 
-    fn into_owned(limiter: &mut Self::Handle, place: RedisPlace<P>) -> (Self, RedisPlace<P>) {
-        (Handle::take(limiter), place)
+    fn into_owned(limiter: &Self, ask: &Ask<P::Cost>, place: RedisPlace<P>) -> Acquire<Self> {
+        Acquire::at(limiter.clone(), *ask, place)
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) const NEVER: Nanos = Nanos::new(u64::MAX);
 
 /// Names a waiter until its entry is removed: its place in the slab, plus one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct WaiterId(NonZeroU32);
+pub struct WaiterId(NonZeroU32);
 
 impl WaiterId {
     pub(crate) fn new(place: usize) -> Self {

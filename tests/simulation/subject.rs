@@ -146,7 +146,7 @@ pub(crate) trait Place {
 
 impl<L> Place for Reservation<L>
 where
-    L: Queue<Cost = u32, Handle: Send, Grant: 'static> + 'static,
+    L: Queue<Cost = u32, Grant: 'static> + Send + 'static,
 {
     fn delay(&self) -> Duration {
         Reservation::delay(self)

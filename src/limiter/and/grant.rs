@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::super::Granted;
 use super::super::sealed::Sealed;
 #[cfg(any(feature = "feedback", feature = "tower"))]
-use super::super::{Hearing, both};
+use super::super::{Hearing, Reply, both};
 use crate::error::Error;
 use crate::part::Part;
 use crate::policy::Cost;
@@ -143,27 +143,14 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
     }
 
     #[cfg(any(feature = "feedback", feature = "tower"))]
-    fn hear(&mut self, status: http::StatusCode, headers: &http::HeaderMap) -> Hearing {
-        let first = self.first.hear(status, headers);
-        let second = self.second.as_mut().and_then(|second| second.hear(status, headers));
-        both(first, second)
-    }
-
-    #[cfg(any(feature = "feedback", feature = "tower"))]
-    fn hear_failure(&mut self) {
-        self.first.hear_failure();
-        self.second.iter_mut().for_each(Granted::hear_failure);
+    fn receive(&mut self, reply: Reply<'_>) -> Hearing {
+        let first = self.first.receive(reply);
+        both(first, self.second.as_mut().and_then(|second| second.receive(reply)))
     }
 
     #[cfg(any(feature = "feedback", feature = "tower"))]
     fn hears_body(&self) -> bool {
         self.first.hears_body() || self.second.as_ref().is_some_and(Granted::hears_body)
-    }
-
-    #[cfg(any(feature = "feedback", feature = "tower"))]
-    fn hear_body(&mut self, trailers: Option<&http::HeaderMap>) {
-        self.first.hear_body(trailers);
-        self.second.iter_mut().for_each(|second| second.hear_body(trailers));
     }
 }
 

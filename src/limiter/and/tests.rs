@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::{
-    AnyRateLimiter, Error, InFlight, KeyedRateLimiter, Limiter, ManualClock, Part, Rate,
-    RateLimiter, Same, TokenBucket,
+    Error, InFlight, KeyedRateLimiter, Limiter, ManualClock, Part, Rate, RateLimiter, Same,
+    TokenBucket,
 };
 
 const TENTH: Duration = Duration::from_millis(100);
@@ -177,24 +177,6 @@ fn a_reservation_does_not_move_a_clock_that_skips_waits() {
     let reserved = outcome(both.reserve(1)).expect("a place");
     assert_eq!((clock.elapsed(), reserved.delay()), (Duration::ZERO, TENTH));
     assert_eq!(reserved.blocking_wait().expect("granted").waited(), TENTH);
-}
-
-#[test]
-fn three_limiters_and_one_without_its_type_are_one_limiter() {
-    let clock = ManualClock::new();
-    let customers = KeyedRateLimiter::with_clock(InFlight::new(2), &clock);
-    let (tokens, all) = (bucket(&clock), places(3, &clock));
-    let any = AnyRateLimiter::new(tokens.and(&all));
-    let ann = customers.at("ann").and(&any);
-    let one = granted(ann.acquire(1));
-    assert_eq!((customers.available(&"ann"), tokens.available(), all.available()), (1, 0, 2));
-    let error = outcome(ann.try_acquire(1)).expect_err("no token");
-    assert_eq!((error.part(), error.retry_after()), (second_part(), Some(TENTH)));
-    one.refund();
-    assert_eq!((customers.available(&"ann"), tokens.available(), all.available()), (2, 1, 3));
-    let quota = granted(ann.quota());
-    assert_eq!((quota.limit, quota.remaining, quota.reset_after), (1, 1, Some(Duration::ZERO)));
-    assert_eq!(granted(ann.limits(1)).len(), 3);
 }
 
 #[test]

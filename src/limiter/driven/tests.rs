@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use super::{Driven, Passage};
+use super::Driven;
 use crate::{Error, Grant, InFlight, RateLimiter};
 
 type Outcome = Result<Grant<'static, InFlight>, Error>;
@@ -26,11 +26,9 @@ impl<T: Unpin> Future for Fake<T> {
     }
 }
 
-impl<T: Send + Unpin + 'static> Passage for Fake<T> {
-    type Grant = Grant<'static, InFlight>;
-}
+type Caller<T> = Driven<Fake<T>, Grant<'static, InFlight>>;
 
-fn driven(poll: impl FnMut(&Waker) -> Poll<Outcome> + Send + 'static) -> Driven<Fake<()>> {
+fn driven(poll: impl FnMut(&Waker) -> Poll<Outcome> + Send + 'static) -> Caller<()> {
     Driven::new(Fake(Box::new(poll), ()))
 }
 
@@ -55,7 +53,7 @@ fn waker(wake: impl Fn() + Send + Sync + 'static) -> Waker {
     Waker::from(Arc::new(OnWake(wake)))
 }
 
-fn poll<T: Send + Unpin + 'static>(driven: &mut Driven<Fake<T>>, waker: &Waker) -> Poll<Outcome> {
+fn poll<T: Send + Unpin + 'static>(driven: &mut Caller<T>, waker: &Waker) -> Poll<Outcome> {
     driven.poll(&mut Context::from_waker(waker))
 }
 
@@ -78,7 +76,7 @@ impl Gate {
         self.wake();
     }
 
-    fn caller(&self, limiter: &RateLimiter<InFlight>) -> Driven<Fake<()>> {
+    fn caller(&self, limiter: &RateLimiter<InFlight>) -> Caller<()> {
         let (gate, limiter) = (self.clone(), limiter.clone());
         driven(move |waker| {
             gate.polls.fetch_add(1, Ordering::SeqCst);

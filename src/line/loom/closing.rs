@@ -21,7 +21,7 @@ use crate::policy::smooth_warming_up::SmoothWarmingUp;
 use crate::policy::token_bucket::TokenBucket;
 use crate::wait_queue::{End, WaiterId};
 
-/// By the word, by the word with a record, and by the short lock.
+/// By the word, by the word with a record, and by the mutex alone.
 #[test]
 fn a_closed_line_grants_nothing_more() {
     use Call::{Close, Try};
