@@ -5,10 +5,8 @@
 
 pub(crate) mod any;
 mod cost;
-pub(crate) mod fixed_point;
 pub(crate) mod fixed_window;
 pub(crate) mod gcra;
-pub(crate) mod grant_log;
 pub(crate) mod headroom;
 pub(crate) mod in_flight;
 pub(crate) mod leaky_bucket;
@@ -22,8 +20,7 @@ mod ready;
 mod refund_levels;
 mod rule;
 pub(crate) mod schedule;
-pub(crate) mod sliding_window_counter;
-pub(crate) mod sliding_window_log;
+pub(crate) mod sliding_window;
 pub(crate) mod smooth_bursty;
 pub(crate) mod smooth_warming_up;
 mod snapshot;
@@ -41,6 +38,17 @@ pub use rule::{Policy, Quota};
 pub(crate) use snapshot::Snapshot;
 #[cfg(feature = "metrics")]
 pub(crate) use snapshot::lowest;
+
+/// What the file of a rule imports.
+mod prelude {
+    pub(super) use super::headroom::{Headroom, Rest, keep};
+    pub(super) use super::rule::{Facts, RuleEvent, Timed};
+    pub(super) use super::{Policy, Rated, Ready, TWO_TICKS, check_span, shows};
+    pub(super) use crate::error::ExceedsCapacity;
+    pub(super) use crate::part::Kind;
+    pub(super) use crate::units::{Nanos, Rate, saturating_nanos};
+    pub(super) use std::time::Duration;
+}
 
 /// Two ticks of a timer that fires each millisecond.
 pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);

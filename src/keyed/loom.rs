@@ -11,7 +11,7 @@ use super::KeyedRateLimiter;
 use crate::clock::Clock;
 use crate::policy::Policy;
 use crate::policy::in_flight::InFlight;
-use crate::policy::sliding_window_log::SlidingWindowLog;
+use crate::policy::sliding_window::SlidingWindowLog;
 use crate::policy::token_bucket::TokenBucket;
 use crate::units::{Nanos, Rate};
 

@@ -9,7 +9,7 @@ use super::{Admission, Inner, Line, WaitStatus};
 use crate::clock::OnAlarm;
 use crate::error::Error;
 use crate::policy::Policy;
-use crate::policy::sliding_window_log::SlidingWindowLog;
+use crate::policy::sliding_window::SlidingWindowLog;
 use crate::policy::smooth_bursty::SmoothBursty;
 use crate::policy::smooth_warming_up::SmoothWarmingUp;
 use crate::policy::token_bucket::TokenBucket;

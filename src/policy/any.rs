@@ -27,7 +27,8 @@ use crate::units::Nanos;
 pub struct AnyState {
     /// The permits in grants that have not been dropped.
     held: u64,
-    /// How many changes of the kind there were; see [`AnyState::epoch`].
+    /// How many changes of the kind there were, so that no receipt of an earlier kind is taken. Of a lock-out the rule
+    /// inside knows, as its kind may change too.
     epoch: u64,
     kind: KindState,
 }
@@ -115,64 +116,58 @@ macro_rules! kinds {
             ($policy:expr, $state:expr, $inner:ident, $inner_state:ident => $answer:expr) => {
                 match ($policy, $state) {
                     $((AnyPolicy::$kind($inner), KindState::$kind($inner_state)) => $answer,)+
-                    (AnyPolicy::LockOut($inner), KindState::LockOut($inner_state)) => {
-                        let $inner: &LockOut<AnyPolicy> = $inner;
-                        $answer
-                    }
+                    (AnyPolicy::LockOut($inner), KindState::LockOut($inner_state)) => $answer,
                     _ => foreign(),
                 }
             };
         }
 
-        /// A state that the rule inside makes.
-        macro_rules! state {
-            ($policy:expr, $inner:ident => $answer:expr) => {
-                match $policy {
-                    $(AnyPolicy::$kind($inner) => KindState::$kind($answer),)+
-                    AnyPolicy::LockOut($inner) => KindState::LockOut(Box::new($answer)),
-                }
-            };
-        }
+        impl Policy for AnyPolicy {
+            type Cost = u32;
+            type State = AnyState;
+            type Receipt = AnyReceipt;
 
-        impl AnyPolicy {
-            fn charge_kind(&self, state: &mut AnyState, at: Nanos, n: u32) -> AnyReceipt {
-                let epoch = state.epoch;
-                match (self, &mut state.kind) {
+            const HELD: bool = true;
+            const TIMED: Timed = Timed::NotReleases;
+
+            fn start(&self, now: Nanos) -> AnyState {
+                let kind = match self {
+                    $(Self::$kind(policy) => KindState::$kind(policy.start(now)),)+
+                    Self::LockOut(policy) => KindState::LockOut(policy.start(now).into()),
+                };
+                AnyState { held: 0, epoch: 0, kind }
+            }
+
+            fn charge(&self, state: &mut AnyState, at: Nanos, n: u32) -> AnyReceipt {
+                state.held += u64::from(n);
+                let kind = match (self, &mut state.kind) {
                     $((Self::$kind(policy), KindState::$kind(state)) => {
-                        AnyReceipt { epoch, kind: KindReceipt::$kind(policy.charge(state, at, n)) }
+                        KindReceipt::$kind(policy.charge(state, at, n))
                     })+
                     (Self::LockOut(policy), KindState::LockOut(state)) => {
-                        let inner = policy.charge(state, at, n);
-                        AnyReceipt { epoch: epoch + inner.epoch, ..inner }
+                        return policy.charge(state, at, n);
                     }
                     _ => foreign(),
-                }
+                };
+                AnyReceipt { epoch: state.epoch, kind }
             }
 
-            fn refund_kind(
-                &self,
-                state: &mut AnyState,
-                now: Nanos,
-                part: u32,
-                receipt: AnyReceipt,
-            ) -> AnyReceipt {
-                let epoch = state.epoch;
-                match (self, &mut state.kind, &receipt.kind) {
-                    $((Self::$kind(policy), KindState::$kind(state), KindReceipt::$kind(kind)) => {
-                        let kind = KindReceipt::$kind(policy.refund(state, now, part, *kind));
-                        AnyReceipt { kind, ..receipt }
-                    })+
-                    (Self::LockOut(policy), KindState::LockOut(state), _) => {
-                        let inner = AnyReceipt { epoch: receipt.epoch - epoch, ..receipt };
-                        let rest = policy.refund(state, now, part, inner);
-                        AnyReceipt { epoch: receipt.epoch, ..rest }
+            fn refund(&self, state: &mut AnyState, now: Nanos, part: u32, it: AnyReceipt) -> AnyReceipt {
+                let AnyReceipt { epoch, kind } = it;
+                let kind = match (self, &mut state.kind, kind) {
+                    (Self::LockOut(policy), KindState::LockOut(state), kind) => {
+                        return policy.refund(state, now, part, AnyReceipt { epoch, kind });
                     }
-                    _ => receipt,
-                }
+                    (.., kind) if epoch != state.epoch => kind,
+                    $((Self::$kind(policy), KindState::$kind(state), KindReceipt::$kind(kind)) => {
+                        KindReceipt::$kind(policy.refund(state, now, part, kind))
+                    })+
+                    (.., kind) => kind,
+                };
+                AnyReceipt { epoch, kind }
             }
 
-            /// Whether the state could be taken over.
-            fn migrate_kind(&self, old: &Self, state: &mut AnyState, now: Nanos) -> bool {
+            fn migrate(&self, old: &Self, state: &mut AnyState, now: Nanos) {
                 match (self, old, &mut state.kind) {
                     $((Self::$kind(new), Self::$kind(old), KindState::$kind(state)) => {
                         new.migrate(old, state, now);
@@ -180,15 +175,48 @@ macro_rules! kinds {
                     (Self::LockOut(new), Self::LockOut(old), KindState::LockOut(state)) => {
                         new.migrate(old, state, now);
                     }
-                    _ => return false,
+                    _ => self.replace(old, state, now),
                 }
-                true
+            }
+
+            fn available(&self, state: &AnyState, now: Nanos) -> u32 {
+                ask!(self, &state.kind, policy, state => policy.available(state, now))
+            }
+
+            fn idle_at(&self, state: &AnyState) -> Option<Nanos> {
+                ask!(self, &state.kind, policy, state => policy.idle_at(state))
+            }
+
+            fn ready_at(&self, state: &AnyState, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
+                ask!(self, &state.kind, policy, state => policy.ready_at(state, now, n))
+            }
+
+            fn event(&self, state: &mut AnyState, now: Nanos, event: RuleEvent<u32>) -> Nanos {
+                match event {
+                    RuleEvent::Released(n) => state.held = state.held.saturating_sub(u64::from(n)),
+                    // The receipts of before are of another epoch, and give nothing back.
+                    RuleEvent::Reset => {
+                        *state = self.begin(now, state.held, u32::MAX, state.epoch() + 1);
+                        return now;
+                    }
+                    _ => {}
+                }
+                ask!(self, &mut state.kind, policy, state => policy.event(state, now, event))
+            }
+
+            fn facts(&self, number: usize) -> Facts {
+                inside!(self, policy => policy.facts(number))
+            }
+
+            fn limits(&self, state: &AnyState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
+                ask!(self, &state.kind, policy, state => policy.limits(state, asked, visit));
             }
         }
     };
 }
 
 each_rule!(kinds);
+
 fn foreign() -> ! {
     panic!("the state belongs to another policy; `migrate` it first")
 }
@@ -207,14 +235,10 @@ impl fmt::Debug for AnyPolicy {
 }
 
 impl AnyState {
-    fn new(kind: KindState) -> Self {
-        Self { held: 0, epoch: 0, kind }
-    }
-
-    /// Changes with each change of the kind, even inside a lock-out.
+    /// That of the rule inside.
     fn epoch(&self) -> u64 {
         match &self.kind {
-            KindState::LockOut(lock) => self.epoch + lock.state.epoch(),
+            KindState::LockOut(lock) => lock.state.epoch(),
             _ => self.epoch,
         }
     }
@@ -222,76 +246,28 @@ impl AnyState {
 
 impl AnyPolicy {
     /// A new state, with `held` permits in flight and at most `available` ready.
-    fn begin(&self, now: Nanos, held: u64, available: u32) -> AnyState {
-        let mut state = AnyState { held, ..self.start(now) };
+    fn begin(&self, now: Nanos, held: u64, available: u32, epoch: u64) -> AnyState {
+        let mut state = AnyState { epoch, ..self.start(now) };
         match (self, &mut state.kind) {
             (Self::InFlight(_), KindState::InFlight(out)) => *out = held,
             (Self::LockOut(lock_out), KindState::LockOut(lock)) => {
-                lock.state = lock_out.policy.begin(now, held, available);
+                lock.state = lock_out.policy.begin(now, held, available, epoch);
             }
             _ => {
                 let excess = self.available(&state, now).saturating_sub(available);
                 if excess > 0 {
-                    self.charge_kind(&mut state, now, excess);
+                    self.charge(&mut state, now, excess);
                 }
             }
         }
-        state
-    }
-}
-
-keep! {
-    AnyPolicy: |it, rest| inside!(it, policy => policy.keep(rest).into());
-    AllOf: |it, rest| Self::new(it.parts().iter().map(|part| part.clone().keep(rest)));
-}
-
-impl Policy for AnyPolicy {
-    type Cost = u32;
-    type State = AnyState;
-    type Receipt = AnyReceipt;
-
-    const HELD: bool = true;
-    const TIMED: Timed = Timed::NotReleases;
-
-    fn start(&self, now: Nanos) -> AnyState {
-        AnyState::new(state!(self, policy => policy.start(now)))
+        AnyState { held, ..state }
     }
 
-    fn idle_at(&self, state: &AnyState) -> Option<Nanos> {
-        ask!(self, &state.kind, policy, state => policy.idle_at(state))
-    }
-
-    fn ready_at(&self, state: &AnyState, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
-        ask!(self, &state.kind, policy, state => policy.ready_at(state, now, n))
-    }
-
-    fn charge(&self, state: &mut AnyState, at: Nanos, n: u32) -> AnyReceipt {
-        state.held += u64::from(n);
-        self.charge_kind(state, at, n)
-    }
-
-    fn refund(
-        &self,
-        state: &mut AnyState,
-        now: Nanos,
-        part: u32,
-        receipt: AnyReceipt,
-    ) -> AnyReceipt {
-        if receipt.epoch == state.epoch() {
-            self.refund_kind(state, now, part, receipt)
-        } else {
-            receipt
-        }
-    }
-
-    fn migrate(&self, old: &Self, state: &mut AnyState, now: Nanos) {
-        if self.migrate_kind(old, state, now) {
-            return;
-        }
-        let (held, epoch, available) = (state.held, state.epoch(), old.available(state, now));
+    /// Begins in place of a policy of another kind: with no more permits than it had, and not before it was ready.
+    fn replace(&self, old: &Self, state: &mut AnyState, now: Nanos) {
+        let (held, epoch, available) = (state.held, state.epoch() + 1, old.available(state, now));
         let ready = old.ready_at(state, now, 1);
-        let new = |at| AnyState { epoch: epoch + 1, ..self.begin(at, held, available) };
-        *state = new(now);
+        *state = self.begin(now, held, available, epoch);
         let Ok(Ready::At(until)) = ready else { return };
         // A window counts no more debt than its length, and stores nothing that a pause could hold back: it begins
         // so late that it ends with the debt. On a grid that may take a longer step.
@@ -303,38 +279,17 @@ impl Policy for AnyPolicy {
             let before = std::mem::replace(&mut missing, until.get() - ready.get());
             step = if missing < before { missing } else { 2 * step };
             at = at.saturating_add(Duration::from_nanos(step));
-            *state = new(at);
+            *state = self.begin(at, held, available, epoch);
         }
         if until > now {
             self.pause(state, now, until);
         }
     }
+}
 
-    fn available(&self, state: &AnyState, now: Nanos) -> u32 {
-        ask!(self, &state.kind, policy, state => policy.available(state, now))
-    }
-
-    fn event(&self, state: &mut AnyState, now: Nanos, event: RuleEvent<u32>) -> Nanos {
-        match event {
-            RuleEvent::Released(n) => state.held = state.held.saturating_sub(u64::from(n)),
-            // The receipts of before are of another epoch, and give nothing back.
-            RuleEvent::Reset => {
-                let (held, epoch) = (state.held, state.epoch() + 1);
-                *state = AnyState { epoch, ..self.begin(now, held, u32::MAX) };
-                return now;
-            }
-            _ => {}
-        }
-        ask!(self, &mut state.kind, policy, state => policy.event(state, now, event))
-    }
-
-    fn facts(&self, number: usize) -> Facts {
-        inside!(self, policy => policy.facts(number))
-    }
-
-    fn limits(&self, state: &AnyState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
-        ask!(self, &state.kind, policy, state => policy.limits(state, asked, visit));
-    }
+keep! {
+    AnyPolicy: |it, rest| inside!(it, policy => policy.keep(rest).into());
+    AllOf: |it, rest| Self::new(it.parts().iter().map(|part| part.clone().keep(rest)));
 }
 
 /// Several rules chosen at run time, with one cost: a request is charged in all of them or in none, as with
@@ -371,8 +326,8 @@ pub struct AllOf {
 #[derive(Clone, Debug)]
 pub struct AllOfState {
     parts: Vec<AnyState>,
-    /// The number of times that parts were added, so that no new part has an old epoch.
-    added: u64,
+    /// The number of changes, so that no part that is added has an old epoch.
+    changes: u64,
 }
 
 /// What a refund must know of a charge of an [`AllOf`]: a receipt of each part.
@@ -473,7 +428,7 @@ impl Policy for AllOf {
     const TIMED: Timed = Timed::NotReleases;
 
     fn start(&self, now: Nanos) -> AllOfState {
-        AllOfState { parts: self.parts.iter().map(|part| part.start(now)).collect(), added: 0 }
+        AllOfState { parts: self.parts.iter().map(|part| part.start(now)).collect(), changes: 0 }
     }
 
     fn idle_at(&self, state: &AllOfState) -> Option<Nanos> {
@@ -512,18 +467,14 @@ impl Policy for AllOf {
 
     fn migrate(&self, old: &Self, state: &mut AllOfState, now: Nanos) {
         let held = state.parts.first().map_or(0, |part| part.held);
-        let before = state.parts.len();
+        state.changes += 1;
         state.parts.truncate(self.parts.len());
         for (index, part) in self.parts.iter().enumerate() {
             match (old.parts.get(index), state.parts.get_mut(index)) {
                 (Some(old), Some(state)) => part.migrate(old, state, now),
-                _ => {
-                    let epoch = (state.added + 1) << 32;
-                    state.parts.push(AnyState { epoch, ..part.begin(now, held, u32::MAX) });
-                }
+                _ => state.parts.push(part.begin(now, held, u32::MAX, state.changes << 32)),
             }
         }
-        state.added += u64::from(self.parts.len() > before);
     }
 
     fn available(&self, state: &AllOfState, now: Nanos) -> u32 {

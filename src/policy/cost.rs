@@ -50,11 +50,29 @@ pub trait Cost:
     #[doc(hidden)]
     const NUMBERS: usize;
 
+    /// Replaces each number, in order.
     #[doc(hidden)]
-    fn number(self, index: usize) -> u32;
+    #[must_use]
+    fn map(self, number: &mut impl FnMut(u32) -> u32) -> Self;
 
     #[doc(hidden)]
-    fn from_numbers(number: impl Fn(usize) -> u32) -> Self;
+    #[inline]
+    fn number(self, index: usize) -> u32 {
+        let (mut at, mut found) = (0, 0);
+        _ = self.map(&mut |number| {
+            found = if at == index { number } else { found };
+            at += 1;
+            number
+        });
+        found
+    }
+
+    #[doc(hidden)]
+    #[inline]
+    fn from_numbers(number: impl Fn(usize) -> u32) -> Self {
+        let mut numbers = (0..).map(number);
+        Self::default().map(&mut |_| numbers.next().unwrap_or_default())
+    }
 
     #[doc(hidden)]
     fn numbers(self) -> impl Iterator<Item = u32> {
@@ -93,12 +111,7 @@ impl Cost for u32 {
     const NUMBERS: usize = 1;
 
     #[inline]
-    fn number(self, _: usize) -> u32 {
-        self
-    }
-
-    #[inline]
-    fn from_numbers(number: impl Fn(usize) -> u32) -> Self {
-        number(0)
+    fn map(self, number: &mut impl FnMut(u32) -> u32) -> Self {
+        number(self)
     }
 }

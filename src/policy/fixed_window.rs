@@ -6,13 +6,7 @@
 //! Let `s` be the start of the current window and `c` the permits granted in it. `n` permits are ready at
 //! once if `c + n <= limit`, else at `s + window`. Units: nanoseconds, exact.
 
-use super::headroom::{Headroom, Rest, keep};
-use super::rule::Facts;
-use super::{Policy, Ready, check_span, shows};
-use crate::error::ExceedsCapacity;
-use crate::part::Kind;
-use crate::units::{Nanos, saturating_nanos};
-use std::time::Duration;
+use super::prelude::*;
 
 /// At most `limit` permits in each window; windows do not overlap.
 ///
@@ -46,7 +40,7 @@ pub struct FixedWindow {
     pub(crate) grid: Option<u64>,
 }
 
-shows!(FixedWindow: |policy| limit = policy.limit, window = Duration::from_nanos(policy.window), aligned = policy.grid.is_some());
+shows!(FixedWindow: |policy| limit = policy.limit, window = policy.period(), aligned = policy.is_aligned());
 
 impl FixedWindow {
     /// At most `limit` permits in each `window`, which starts with its first request.
@@ -140,16 +134,11 @@ pub struct FixedWindowState {
     granted: u64,
 }
 
-/// The window of a charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FixedWindowReceipt {
-    start: i64,
-}
-
 impl Policy for FixedWindow {
     type Cost = u32;
     type State = FixedWindowState;
-    type Receipt = FixedWindowReceipt;
+    /// The start of the window of the charge.
+    type Receipt = i64;
 
     fn start(&self, _: Nanos) -> FixedWindowState {
         FixedWindowState { start: i64::MIN, granted: 0 }
@@ -160,42 +149,32 @@ impl Policy for FixedWindow {
     }
 
     #[inline]
-    fn ready_at(
-        &self,
-        state: &FixedWindowState,
-        now: Nanos,
-        n: u32,
-    ) -> Result<Ready, ExceedsCapacity> {
-        if n > self.limit {
-            return Err(ExceedsCapacity::new(n, u64::from(self.limit)));
+    fn ready_at(&self, state: &Self::State, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
+        let limit = u64::from(self.limit);
+        if u64::from(n) > limit {
+            return Err(ExceedsCapacity::new(n, limit));
         }
-        let fits = state.granted + u64::from(n) <= u64::from(self.limit);
+        let fits = state.granted + u64::from(n) <= limit;
         Ok(Ready::At(if fits { now } else { self.end(state) }))
     }
 
     #[inline(always)]
-    fn charge(&self, state: &mut FixedWindowState, at: Nanos, n: u32) -> FixedWindowReceipt {
+    fn charge(&self, state: &mut FixedWindowState, at: Nanos, n: u32) -> i64 {
         let start = self.window_at(state, at);
         if start != state.start {
             *state = FixedWindowState { start, granted: 0 };
         }
-        // It never wraps; see `Log::add`.
+        // It never wraps: that would take 2^32 grants of 2^32 permits.
         state.granted += u64::from(n);
-        FixedWindowReceipt { start }
+        start
     }
 
     /// Exact within the window, which keeps its start. After the window there is nothing to give back.
-    fn refund(
-        &self,
-        state: &mut FixedWindowState,
-        _: Nanos,
-        part: u32,
-        receipt: FixedWindowReceipt,
-    ) -> FixedWindowReceipt {
-        if state.start == receipt.start {
+    fn refund(&self, state: &mut Self::State, _: Nanos, part: u32, start: i64) -> i64 {
+        if state.start == start {
             state.granted = state.granted.saturating_sub(u64::from(part));
         }
-        receipt
+        start
     }
 
     /// Permits granted in the last window count as long as a window of the new length from the same start.
@@ -208,8 +187,7 @@ impl Policy for FixedWindow {
 
     #[inline]
     fn facts(&self, _: usize) -> Facts {
-        let facts = Facts::window(self.limit, Duration::from_nanos(self.window));
-        Facts { kind: Some(Kind::FixedWindow), ..facts }
+        Facts { kind: Some(Kind::FixedWindow), ..Facts::window(self.limit, self.period()) }
     }
 }
 

@@ -11,7 +11,7 @@
 //! nanoseconds and fractions of permits, see [`schedule`](super::schedule), which keeps `TAT - tolerance`. Grants
 //! are rounded up to whole nanoseconds.
 
-use super::rated::prelude::*;
+use super::rated::*;
 
 /// `count` permits per `period`, of which `max_burst + 1` can be granted at once.
 ///
@@ -69,35 +69,21 @@ impl Gcra {
         Self { rate, max_burst, catch_up: TWO_TICKS, schedule }
     }
 
-    /// The maximum wake-up lateness that is credited back, 2 ms by default. It matters only if the burst is
-    /// less than the permits that arrive in this time.
-    #[must_use]
-    pub fn with_catch_up(self, catch_up: Duration) -> Self {
-        Self { catch_up, ..self }
-    }
-
     /// The permits that can be granted at once beyond the first.
     #[must_use]
     pub fn max_burst(&self) -> u32 {
         self.max_burst
     }
-
-    /// The same with the schedule of its parameters.
-    pub(super) fn scheduled(self) -> Self {
-        Self { schedule: Schedule::bucket(self.rate, self.max_burst.saturating_add(1)), ..self }
-    }
 }
 
 scheduled! {
     Gcra,
+    schedule: |it| Schedule::bucket(it.rate, it.max_burst.saturating_add(1)),
     start: |gcra, now| gcra.schedule.full(now),
-    migrate: |gcra, old, state, now| gcra.schedule.migrate_number(&old.schedule, state, now)
-}
-
-keep! {
-    /// The bucket has room for one permit more than the burst.
-    Gcra: |it, rest| {
+    migrate: |gcra, old, state, now| gcra.schedule.migrate_number(&old.schedule, state, now),
+    // The bucket has room for one permit more than the burst.
+    keep: |it, rest| {
         let size = rest.of_permits(it.max_burst.saturating_add(1));
-        Self { rate: it.rate.keep(rest), max_burst: size.saturating_sub(1), ..it }.scheduled()
-    };
+        Self { max_burst: size.saturating_sub(1), ..it }
+    }
 }

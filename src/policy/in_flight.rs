@@ -5,12 +5,7 @@
 //!
 //! Source: E. W. Dijkstra's counting semaphore. Exact.
 
-use super::headroom::{Headroom, Rest, keep};
-use super::rule::{Facts, RuleEvent, Timed};
-use super::{Policy, Ready};
-use crate::error::ExceedsCapacity;
-use crate::part::Kind;
-use crate::units::Nanos;
+use super::prelude::*;
 
 /// At most `max` permits in flight; a permit is given back when its [`Grant`](crate::Grant) is dropped.
 ///

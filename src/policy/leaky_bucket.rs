@@ -13,7 +13,7 @@
 //! [`schedule`](super::schedule), which keeps `v`, or for the meter `v - capacity / rate`. Grants are
 //! rounded up to whole nanoseconds.
 
-use super::rated::prelude::*;
+use super::rated::*;
 
 /// A queue with an even outflow or, with [`meter`](Self::meter), a bucket that grants at once until it is
 /// full.
@@ -77,13 +77,6 @@ impl LeakyBucket {
         Self { meter: true, ..Self::new(rate, capacity) }.scheduled()
     }
 
-    /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates `rate x catch_up`
-    /// permits may be granted closer together than the rate allows.
-    #[must_use]
-    pub fn with_catch_up(self, catch_up: Duration) -> Self {
-        Self { catch_up, ..self }
-    }
-
     /// The permits that can wait in the bucket; of a meter, that can be granted at once.
     #[must_use]
     pub fn capacity(&self) -> u32 {
@@ -95,16 +88,14 @@ impl LeakyBucket {
     pub fn is_meter(&self) -> bool {
         self.meter
     }
-
-    /// The same with the schedule of its parameters.
-    pub(super) fn scheduled(self) -> Self {
-        let new = if self.meter { Schedule::bucket } else { Schedule::queue };
-        Self { schedule: new(self.rate, self.capacity), ..self }
-    }
 }
 
 scheduled! {
     LeakyBucket,
+    schedule: |it| {
+        let new = if it.meter { Schedule::bucket } else { Schedule::queue };
+        new(it.rate, it.capacity)
+    },
     start: |bucket, now| bucket.schedule.full(now),
     // Queued water leaks out in the same time as before; a meter keeps its level.
     migrate: |bucket, old, state, now| {
@@ -113,12 +104,9 @@ scheduled! {
         } else {
             bucket.schedule.migrate(&old.schedule, state, now);
         }
-    }
-}
-
-keep! {
-    LeakyBucket: |it, rest| {
+    },
+    keep: |it, rest| {
         let capacity = if it.meter { rest.of_permits(it.capacity) } else { it.capacity };
-        Self { rate: it.rate.keep(rest), capacity, ..it }.scheduled()
-    };
+        Self { capacity, ..it }
+    }
 }

@@ -7,13 +7,8 @@
 //! Let `l` be the end of the lock. A cost is ready when the rule is ready, but not before `l`. A refusal by
 //! the rule at `t >= l` sets `l = t + duration`. Units: nanoseconds, exact.
 
-use super::headroom::{Headroom, Rest};
-use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent, Timed};
-use super::{Policy, Ready};
-use crate::error::ExceedsCapacity;
-use crate::part::Kind;
-use crate::units::Nanos;
-use std::time::Duration;
+use super::prelude::*;
+use super::rule::{Asked, Limit, PolicyExt};
 
 /// Wraps another rule; a refusal is followed by a cooldown in which nothing is granted.
 ///

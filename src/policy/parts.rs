@@ -215,30 +215,9 @@ macro_rules! tuple {
 
             const NUMBERS: usize = $first::NUMBERS $(+ $part::NUMBERS)+;
 
-            fn number(self, mut index: usize) -> u32 {
-                match index.checked_sub($first::NUMBERS) {
-                    Some(rest) => index = rest,
-                    None => return self.0.number(index),
-                }
-                $(match index.checked_sub($part::NUMBERS) {
-                    Some(rest) => index = rest,
-                    None => return self.$index.number(index),
-                })+
-                panic!("a cost has no number {index}")
-            }
-
             #[inline]
-            fn from_numbers(number: impl Fn(usize) -> u32) -> Self {
-                let mut from = $first::NUMBERS;
-                let mut skip = |numbers: usize| {
-                    from += numbers;
-                    from - numbers
-                };
-                let number = &number;
-                ($first::from_numbers(number), $({
-                    let from = skip($part::NUMBERS);
-                    $part::from_numbers(move |index| number(from + index))
-                }),+)
+            fn map(self, number: &mut impl FnMut(u32) -> u32) -> Self {
+                (self.0.map(number), $(self.$index.map(number)),+)
             }
         }
 

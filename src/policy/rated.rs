@@ -1,10 +1,48 @@
 //! What the policies with one steady rate share.
 
-/// Implements [`Policy`](crate::Policy) and [`Rated`](crate::Rated) for a type with a `rate`, a `catch_up`, a
-/// `Schedule` and a function that makes it anew. `$start`: the state of a new limiter; `$migrate`: what does not
-/// change with the parameters.
+pub(super) use super::lock_free::LockFree;
+pub(super) use super::packed::Packed;
+pub(super) use super::prelude::*;
+pub(super) use super::rule::Hooks;
+pub(super) use super::schedule::{RateReceipt, RateState, Schedule};
+
+/// Implements all that follows from the schedule of a type with a `rate`, a `catch_up` and a `schedule`.
+///
+/// - `$schedule`: made of its other parameters
+/// - `$start`: the state of a new limiter
+/// - `$migrate`: what does not change with the parameters
+/// - `$keep`: what is left of the others if a part of a quota is kept, see [`Headroom`]
 macro_rules! scheduled {
-    ($policy:ident, start: |$this:ident, $now:ident| $start:expr, migrate: $migrate:expr) => {
+    (
+        $policy:ident,
+        schedule: |$it:ident| $schedule:expr,
+        start: |$this:ident, $now:ident| $start:expr,
+        migrate: $migrate:expr,
+        keep: |$whole:ident, $rest:ident| $keep:expr
+    ) => {
+        impl $policy {
+            /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates
+            /// `rate x catch_up` permits may be granted closer together than the rate allows. Of a bucket it matters
+            /// only if fewer permits fit than arrive in this time.
+            #[must_use]
+            pub fn with_catch_up(self, catch_up: Duration) -> Self {
+                Self { catch_up, ..self }
+            }
+
+            /// The same with the schedule of its parameters.
+            pub(super) fn scheduled(self) -> Self {
+                let $it = &self;
+                Self { schedule: $schedule, ..self }
+            }
+        }
+
+        impl Headroom for $policy {
+            fn keep(self, $rest: Rest) -> Self {
+                let $whole = Self { rate: self.rate.keep($rest), ..self };
+                Self::scheduled($keep)
+            }
+        }
+
         impl Policy for $policy {
             type Cost = u32;
             type State = RateState;
@@ -86,8 +124,11 @@ macro_rules! scheduled {
 
             #[inline]
             fn facts(&self, _: usize) -> Facts {
-                let facts = Facts::rate(self.rate);
-                Facts { kind: Some(Kind::$policy), catch_up: self.catch_up, ..facts }
+                Facts {
+                    kind: Some(Kind::$policy),
+                    catch_up: self.catch_up,
+                    ..Facts::rate(self.rate)
+                }
             }
         }
 
@@ -104,18 +145,3 @@ macro_rules! scheduled {
 }
 
 pub(super) use scheduled;
-
-/// What a policy with a schedule needs.
-pub(crate) mod prelude {
-    pub(in super::super) use super::scheduled;
-    pub(in super::super) use crate::error::ExceedsCapacity;
-    pub(in super::super) use crate::part::Kind;
-    pub(in super::super) use crate::policy::headroom::{Headroom, Rest, keep};
-    pub(in super::super) use crate::policy::lock_free::LockFree;
-    pub(in super::super) use crate::policy::packed::Packed;
-    pub(in super::super) use crate::policy::rule::{Facts, Hooks, RuleEvent};
-    pub(in super::super) use crate::policy::schedule::{RateReceipt, RateState, Schedule};
-    pub(in super::super) use crate::policy::{Policy, Rated, Ready, TWO_TICKS, shows};
-    pub(in super::super) use crate::units::{Nanos, Rate};
-    pub(in super::super) use std::time::Duration;
-}

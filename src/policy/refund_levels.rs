@@ -23,16 +23,11 @@ const PLACES: usize = 4;
 
 /// The lowest levels since each charge, in units of a [`Schedule`](super::schedule::Schedule), made when a
 /// charge first finds permits missing. While there are none, only the last charge can come back.
+///
+/// Both marks and levels rise. The first level is zero: of charges before its mark nothing comes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RefundLevels(Option<Box<Levels>>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Levels {
-    /// Of charges with a mark before this one nothing can come back.
-    void: u64,
-    /// Both marks and levels rise.
-    lows: Vec<Low>,
-}
+#[allow(clippy::box_collection)] // few states have levels
+pub(crate) struct RefundLevels(Option<Box<Vec<Low>>>);
 
 /// A level that was the lowest for all charges before a mark and after that of the low before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,80 +67,52 @@ impl RefundLevels {
     // Not inlined, to keep call sites small.
     #[inline(never)]
     fn keep(&mut self, units: u64, mark: u64, level: u64) {
-        let begin = || Levels { void: mark.wrapping_sub(units), lows: Vec::new() }.into();
-        self.0.get_or_insert_with(begin).note(Low { mark, level });
+        let begin = || vec![Low { mark: mark.wrapping_sub(units), level: 0 }].into();
+        let lows = self.0.get_or_insert_with(begin);
+        drop_from(lows, level);
+        // Without a charge between them the lower level counts.
+        if lows.last().is_none_or(|last| last.mark != mark) {
+            lows.push(Low { mark, level });
+        }
+        if lows.len() > 1 + PLACES {
+            // The two neighbours whose ratio is smallest become one.
+            let ratio = |&at: &usize| {
+                (u128::from(lows[at + 1].level) << 32) / u128::from(lows[at].level.max(1))
+            };
+            let nearest = (1..=PLACES).min_by_key(ratio).unwrap_or(1);
+            lows[nearest].mark = lows[nearest + 1].mark;
+            lows.remove(nearest + 1);
+        }
     }
 
     /// The lowest level since the charge of a receipt with this mark. `last` is the mark of the state.
     pub(crate) fn since(&self, last: u64, mark: u64) -> u64 {
-        let void = self.0.as_ref().map_or(last, |levels| levels.void);
-        if is_after(void, mark) {
-            return 0;
-        }
-        let mut lows = self.0.iter().flat_map(|levels| &levels.lows);
-        lows.find(|low| is_after(low.mark, mark)).map_or(u64::MAX, |low| low.level)
+        let Some(lows) = &self.0 else { return if is_after(last, mark) { 0 } else { u64::MAX } };
+        lows.iter().find(|low| is_after(low.mark, mark)).map_or(u64::MAX, |low| low.level)
     }
 
     /// Permits of a charge came back: the levels since then would have been lower by as much. `back` is at most
     /// the lowest of them.
     pub(crate) fn lower(&mut self, mark: u64, back: u64) {
-        let Some(levels) = &mut self.0 else { return };
-        for mut low in std::mem::take(&mut levels.lows) {
-            if is_after(low.mark, mark) {
-                low.level = low.level.saturating_sub(back);
-            }
-            levels.push(low);
-        }
-        if levels.lows.first().is_some_and(|low| low.level == 0) {
-            levels.void = levels.lows.remove(0).mark;
+        let Some(lows) = &mut self.0 else { return };
+        for Low { mark: end, level } in std::mem::take(&mut **lows) {
+            let level = if is_after(end, mark) { level.saturating_sub(back) } else { level };
+            drop_from(lows, level);
+            lows.push(Low { mark: end, level });
         }
     }
 
     /// The same levels in other units.
     pub(crate) fn convert(&mut self, convert: impl Fn(u64) -> u64) {
-        for low in self.0.iter_mut().flat_map(|levels| &mut levels.lows) {
+        for low in self.0.iter_mut().flat_map(|lows| lows.iter_mut()) {
             low.level = convert(low.level);
         }
     }
 }
 
-impl Levels {
-    /// A level that was found; its mark is later than all marks so far, or the last one.
-    fn note(&mut self, low: Low) {
-        if low.level == 0 {
-            self.void = low.mark;
-            return self.lows.clear();
-        }
-        self.drop_from(low.level);
-        // Without a charge between them the lower level counts.
-        if self.lows.last().is_none_or(|last| last.mark != low.mark) {
-            self.lows.push(low);
-        }
-        if self.lows.len() > PLACES {
-            let [nearest, next] = [0, 1].map(|next| self.nearest() + next);
-            self.lows[nearest].mark = self.lows[next].mark;
-            self.lows.remove(next);
-        }
-    }
-
-    /// Higher levels before this one do not count any more.
-    fn drop_from(&mut self, level: u64) {
-        let lower = self.lows.partition_point(|low| low.level < level);
-        self.lows.truncate(lower);
-    }
-
-    fn push(&mut self, low: Low) {
-        self.drop_from(low.level);
-        self.lows.push(low);
-    }
-
-    /// The first of the two neighbours whose ratio is smallest.
-    fn nearest(&self) -> usize {
-        let ratio = |&at: &usize| {
-            (u128::from(self.lows[at + 1].level) << 32) / u128::from(self.lows[at].level.max(1))
-        };
-        (0..PLACES).min_by_key(ratio).unwrap_or_default()
-    }
+/// Higher levels before this one do not count any more.
+fn drop_from(lows: &mut Vec<Low>, level: u64) {
+    lows.truncate(lows.partition_point(|low| low.level < level));
 }
 
 /// A level, which is zero if the store has been full. Of one that is beyond all bounds the low bits are left:

@@ -11,7 +11,7 @@
 //! results. Units: nanoseconds and fractions of permits, see [`schedule`](super::schedule). Grants are
 //! rounded up to whole nanoseconds, and the rounding does not accumulate. A refused call changes nothing.
 
-use super::rated::prelude::*;
+use super::rated::*;
 
 /// A steady rate; up to [`max_burst`](SmoothBursty::max_burst) of unused time is stored.
 ///
@@ -71,33 +71,19 @@ impl SmoothBursty {
         Self { max_burst, ..self }.scheduled()
     }
 
-    /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates `rate x catch_up`
-    /// permits may be granted closer together than the rate allows.
-    #[must_use]
-    pub fn with_catch_up(self, catch_up: Duration) -> Self {
-        Self { catch_up, ..self }
-    }
-
     /// The time whose permits can be stored.
     #[must_use]
     pub fn burst(&self) -> Duration {
         self.max_burst
     }
-
-    /// The same with the schedule of its parameters.
-    pub(super) fn scheduled(self) -> Self {
-        Self { schedule: Schedule::new(self.rate, self.max_burst), ..self }
-    }
 }
 
 scheduled! {
     SmoothBursty,
+    schedule: |it| Schedule::new(it.rate, it.max_burst),
     start: |bursty, now| bursty.schedule.empty(now),
     // The stored time does not change.
-    migrate: |bursty, old, state, now| bursty.schedule.migrate(&old.schedule, state, now)
-}
-
-keep! {
-    /// What it stores is a time.
-    SmoothBursty: |it, rest| Self { rate: it.rate.keep(rest), ..it }.scheduled();
+    migrate: |bursty, old, state, now| bursty.schedule.migrate(&old.schedule, state, now),
+    // What it stores is a time.
+    keep: |it, rest| it
 }

@@ -32,18 +32,42 @@
 //! `n x stable + ramp(s before) - ramp(s after)`: the steady part is an exact multiple, and the ramp cancels
 //! between calls. Nothing drifts, and `n` permits at once cost the same as `n` single ones.
 //!
-//! Source: Guava, `SmoothRateLimiter` (`tests/guava/traces.rs` replays it). Units:
-//! nanoseconds with 64 fractional bits. Grants are rounded up to whole nanoseconds; the ramp is exact to
-//! about 2^-60 of the warm-up.
+//! Source: Guava, `SmoothRateLimiter` (`tests/guava/traces.rs` replays it). Units: nanoseconds with 64 fractional
+//! bits, so an interval is off by less than 2^-64 ns, and 2^62 of them by less than a nanosecond. Grants are rounded
+//! up to whole nanoseconds; the ramp is exact to about 2^-60 of the warm-up.
 
-use super::fixed_point::{Divisor, Fine};
-use super::headroom::{Headroom, Rest, keep};
-use super::rule::{Facts, RuleEvent};
-use super::{Policy, Rated, Ready, TWO_TICKS, shows};
-use crate::error::ExceedsCapacity;
-use crate::part::Kind;
-use crate::units::{Nanos, Rate, saturating_nanos};
-use std::time::Duration;
+use super::prelude::*;
+
+/// A time or a span of time: nanoseconds times 2^64.
+type Fine = u128;
+
+const NANOSECOND: Fine = 1 << 64;
+
+fn fine(nanos: u64) -> Fine {
+    Fine::from(nanos) << 64
+}
+
+/// Whole nanoseconds, rounded up.
+fn ceil(time: Fine) -> Nanos {
+    Nanos::new(u64::try_from(time.div_ceil(NANOSECOND)).unwrap_or(u64::MAX))
+}
+
+fn times(span: Fine, n: u32) -> Fine {
+    span.saturating_mul(n.into())
+}
+
+/// `part / 2^64` of a span, rounded down.
+fn part_of(span: Fine, part: u64) -> Fine {
+    let part = Fine::from(part);
+    (span >> 64) * part + (((span % NANOSECOND) * part) >> 64)
+}
+
+/// `factor` times a span, rounded down. The factor is from 0 to less than 2.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in range by its meaning
+fn scaled(span: Fine, factor: f64) -> Fine {
+    let whole = if factor < 1.0 { 0 } else { span };
+    whole + part_of(span, (factor.fract() * 2f64.powi(64)) as u64)
+}
 
 /// A steady rate that is approached slowly after a pause.
 ///
@@ -85,13 +109,14 @@ struct Curve {
     refill: Fine,
     /// A full store.
     full: Fine,
-    /// The parts of the store below and above the threshold.
+    /// The part of the store below the threshold.
     flat: Fine,
-    steep: Divisor,
+    /// The part above it, as a divisor: the shift that moves its highest bit to the top, and 2^127 divided by the top
+    /// 64 bits. A division would take longer than the rest of a decision.
+    steep_shift: u32,
+    per_steep: u64,
     /// The whole area of the ramp above `stable`.
     ramp: Fine,
-    /// The part of the ramp in the cost of drawing a full store, the store of an idle limiter.
-    ramp_of_full: Fine,
     /// The maximum number of permits of one request.
     most: u64,
 }
@@ -99,50 +124,38 @@ struct Curve {
 impl Curve {
     fn new(rate: Rate, warm_up: Duration, cold_factor: f64) -> Self {
         let (permits, nanos) = rate.fraction();
-        let stable = Fine::ratio(nanos, permits);
-        let full = Fine::new(saturating_nanos(warm_up));
-        // refill / stable lies between 2/3 and 2. With the default cold factor it is one.
-        let refill = 2.0 * (1.0 + cold_factor) / (5.0 + cold_factor);
-        let whole = if refill >= 1.0 { stable } else { Fine::ZERO };
-        let steep = full.scaled(binary_fraction(4.0 / (5.0 + cold_factor)));
+        let permits = u128::from(permits);
+        let stable = ((nanos / permits) << 64) | (((nanos % permits) << 64) / permits);
+        let full = fine(saturating_nanos(warm_up));
+        let steep = scaled(full, 4.0 / (5.0 + cold_factor));
+        let steep_shift = steep.leading_zeros();
+        let per_steep = (1 << 127) / ((steep << steep_shift) >> 64);
         // Without the ramp, which is at most a warm-up and for which the ticket has room.
-        let most = Fine::new(saturating_nanos(Nanos::HORIZON)).over(stable);
-        let curve = Self {
+        let most = fine(saturating_nanos(Nanos::HORIZON)) / stable;
+        Self {
             stable,
-            refill: whole.plus(stable.scaled(binary_fraction(refill.fract()))),
+            // Between 2/3 and 2. With the default cold factor it is one, and exact.
+            refill: scaled(stable, 2.0 * (1.0 + cold_factor) / (5.0 + cold_factor)),
             full,
-            flat: full.saturating_sub(steep),
-            steep: Divisor::new(steep),
-            ramp: full.scaled(binary_fraction((cold_factor - 1.0) / (cold_factor + 1.0))),
-            ramp_of_full: Fine::ZERO,
+            flat: full - steep,
+            steep_shift,
+            per_steep: u64::try_from(per_steep).unwrap_or(u64::MAX),
+            ramp: scaled(full, (cold_factor - 1.0) / (cold_factor + 1.0)),
             most: u64::try_from(most).unwrap_or(u64::MAX),
-        };
-        Self { ramp_of_full: curve.ramp_below(full), ..curve }
+        }
     }
 
-    /// The part of the ramp in the cost of drawing the store from `stored` to empty.
-    #[inline(always)]
+    /// The part of the ramp in the cost of drawing the store from `stored` to empty. A fuller store costs no less.
     fn ramp_below(&self, stored: Fine) -> Fine {
         let above = stored.saturating_sub(self.flat);
-        if above == Fine::ZERO {
-            return Fine::ZERO;
+        if above == 0 {
+            return 0;
         }
-        let part = u128::from(self.steep.fraction(above));
-        self.ramp.scaled(u64::try_from((part * part) >> 64).unwrap_or(u64::MAX))
+        // Of the whole part above the threshold, in units of 2^-64.
+        let part = (((above << self.steep_shift) >> 64) * Fine::from(self.per_steep)) >> 63;
+        let part = part.min(NANOSECOND - 1);
+        part_of(self.ramp, u64::try_from((part * part) >> 64).unwrap_or(u64::MAX))
     }
-
-    /// The same for a store that may be full.
-    #[inline(always)]
-    fn ramp_from(&self, stored: Fine) -> Fine {
-        if stored == self.full { self.ramp_of_full } else { self.ramp_below(stored) }
-    }
-}
-
-/// A number in `0.0..1.0`, in units of 2^-64.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in range by its meaning
-#[allow(clippy::cast_precision_loss)] // of a power of two there is none
-fn binary_fraction(part: f64) -> u64 {
-    (part * (1u128 << 64) as f64) as u64
 }
 
 shows!(SmoothWarmingUp: |policy| rate = policy.rate, warm_up = policy.warm_up, cold_factor = policy.cold_factor, catch_up = policy.catch_up);
@@ -199,12 +212,13 @@ impl SmoothWarmingUp {
 
     /// Charges `permits` at `at`, all at once.
     #[inline(always)]
-    fn book(&self, state: &mut SmoothWarmingUpState, at: Nanos, permits: u64) {
+    fn book(&self, state: &mut SmoothWarmingUpState, at: Nanos, permits: u32) {
         state.settle(at, self.curve.full);
-        let before = self.curve.ramp_from(state.stored);
-        state.stored = state.stored.saturating_sub(self.curve.refill.times(permits));
-        let ramp = before.saturating_sub(self.curve.ramp_below(state.stored));
-        state.ticket = state.ticket.plus(self.curve.stable.times(permits)).plus(ramp);
+        let before = self.curve.ramp_below(state.stored);
+        let [drawn, steady] = [self.curve.refill, self.curve.stable].map(|one| times(one, permits));
+        state.stored = state.stored.saturating_sub(drawn);
+        let ramp = before - self.curve.ramp_below(state.stored);
+        state.ticket = state.ticket.saturating_add(steady).saturating_add(ramp);
     }
 
     /// The time in which an idle limiter reaches its rate.
@@ -233,10 +247,10 @@ impl SmoothWarmingUpState {
     /// grant, rounded up to a whole nanosecond, would lose the fraction.
     #[inline(always)]
     fn settle(&mut self, now: Nanos, full: Fine) {
-        let now = Fine::new(now.get());
+        let now = fine(now.get());
         let idle = now.saturating_sub(self.ticket);
-        if idle >= Fine::NANOSECOND {
-            self.stored = self.stored.plus(idle).min(full);
+        if idle >= NANOSECOND {
+            self.stored = self.stored.saturating_add(idle).min(full);
             self.ticket = now;
         }
     }
@@ -252,7 +266,7 @@ pub struct SmoothWarmingUpReceipt {
     /// The distance by which the ticket moved, and how much less was stored then; it may be negative. Not the
     /// stored time before: idle time that was stored since stays when the charge is undone.
     moved: Fine,
-    drawn: Fine,
+    drawn: i128,
     charges: u64,
     changes: u64,
 }
@@ -263,80 +277,60 @@ impl Policy for SmoothWarmingUp {
     type Receipt = SmoothWarmingUpReceipt;
 
     fn start(&self, now: Nanos) -> SmoothWarmingUpState {
-        let stored = self.curve.full;
-        SmoothWarmingUpState {
-            ticket: Fine::new(now.get()),
-            stored,
-            charges: 0,
-            changes: 0,
-            resumed: Nanos::ZERO,
-        }
+        let (ticket, stored) = (fine(now.get()), self.curve.full);
+        SmoothWarmingUpState { ticket, stored, charges: 0, changes: 0, resumed: Nanos::ZERO }
     }
 
     /// The time at which the store is full.
     fn idle_at(&self, state: &SmoothWarmingUpState) -> Option<Nanos> {
-        Some(state.ticket.plus(self.curve.full.saturating_sub(state.stored)).ceil())
+        let missing = self.curve.full.saturating_sub(state.stored);
+        Some(ceil(state.ticket.saturating_add(missing)))
     }
 
-    fn ready_at(
-        &self,
-        state: &SmoothWarmingUpState,
-        _: Nanos,
-        cost: u32,
-    ) -> Result<Ready, ExceedsCapacity> {
-        if u64::from(cost) > self.curve.most {
-            return Err(ExceedsCapacity::new(cost, self.curve.most));
+    fn ready_at(&self, state: &Self::State, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
+        if u64::from(n) > self.curve.most {
+            return Err(ExceedsCapacity::new(n, self.curve.most));
         }
-        Ok(Ready::At(state.ticket.ceil()))
+        Ok(Ready::At(ceil(state.ticket)))
     }
 
     #[inline(always)]
-    fn charge(
-        &self,
-        state: &mut SmoothWarmingUpState,
-        at: Nanos,
-        cost: u32,
-    ) -> SmoothWarmingUpReceipt {
+    fn charge(&self, state: &mut Self::State, at: Nanos, permits: u32) -> SmoothWarmingUpReceipt {
         let before = *state;
-        self.book(state, at, u64::from(cost));
+        self.book(state, at, permits);
         state.charges += 1;
-        SmoothWarmingUpReceipt {
-            permits: cost,
-            at,
-            stable: self.curve.stable,
-            moved: state.ticket.saturating_sub(before.ticket),
-            drawn: before.stored.wrapping_sub(state.stored),
-            charges: state.charges,
-            changes: state.changes,
-        }
+        let SmoothWarmingUpState { ticket, stored, charges, changes, .. } = *state;
+        let (moved, stable) = (ticket.saturating_sub(before.ticket), self.curve.stable);
+        let drawn = before.stored.cast_signed() - stored.cast_signed();
+        SmoothWarmingUpReceipt { permits, at, stable, moved, drawn, charges, changes }
     }
 
     fn refund(
         &self,
-        state: &mut SmoothWarmingUpState,
+        state: &mut Self::State,
         now: Nanos,
         part: u32,
         receipt: SmoothWarmingUpReceipt,
     ) -> SmoothWarmingUpReceipt {
-        let price = |permits| receipt.stable.times(u64::from(permits));
+        let price = |permits| times(receipt.stable, permits);
         let rest = receipt.permits.saturating_sub(part);
-        let resumed = Fine::new(state.resumed.get()).min(state.ticket);
+        let resumed = fine(state.resumed.get()).min(state.ticket);
         let mut moved = receipt.moved.saturating_sub(price(part));
         if state.charges != receipt.charges {
             // There is a later charge. Refund at the price that was paid, without the ramp, but at most
             // the part that time has not restored yet, and nothing across a pause: see `Schedule::refund`.
             if receipt.at >= state.resumed {
-                let until = Fine::new(receipt.at.get()).plus(price(receipt.permits));
-                let left = until.saturating_sub(Fine::new(now.get()));
+                let until = fine(receipt.at.get()).saturating_add(price(receipt.permits));
+                let left = until.saturating_sub(fine(now.get()));
                 state.ticket = state.ticket.saturating_sub(price(part).min(left));
             }
         } else if rest == 0 || state.changes == receipt.changes {
             // Refund as if only the rest had been charged, or nothing.
             state.ticket = state.ticket.saturating_sub(receipt.moved).max(resumed);
-            state.stored = state.stored.plus_signed(receipt.drawn).min(self.curve.full);
+            state.stored = state.stored.saturating_add_signed(receipt.drawn).min(self.curve.full);
             if rest > 0 {
                 let before = state.ticket;
-                self.book(state, receipt.at, u64::from(rest));
+                self.book(state, receipt.at, rest);
                 moved = state.ticket.saturating_sub(before);
             } else {
                 state.charges -= 1;
@@ -348,16 +342,16 @@ impl Policy for SmoothWarmingUp {
         SmoothWarmingUpReceipt { permits: rest, moved, ..receipt }
     }
 
-    fn event(&self, state: &mut SmoothWarmingUpState, now: Nanos, event: RuleEvent<u32>) -> Nanos {
+    fn event(&self, state: &mut Self::State, now: Nanos, event: RuleEvent<u32>) -> Nanos {
         if let RuleEvent::Paused(until) = event {
             state.settle(now, self.curve.full);
-            state.ticket = state.ticket.max(Fine::new(until.get()));
+            state.ticket = state.ticket.max(fine(until.get()));
             state.resumed = state.resumed.max(until);
         }
         now
     }
 
-    fn migrate(&self, old: &Self, state: &mut SmoothWarmingUpState, now: Nanos) {
+    fn migrate(&self, old: &Self, state: &mut Self::State, now: Nanos) {
         state.settle(now, old.curve.full);
         state.stored = state.stored.min(self.curve.full);
         state.changes += u64::from(self != old);
@@ -366,10 +360,10 @@ impl Policy for SmoothWarmingUp {
     fn available(&self, state: &SmoothWarmingUpState, now: Nanos) -> u32 {
         let mut state = *state;
         state.settle(now, self.curve.full);
-        if state.ticket.ceil() > now {
+        if ceil(state.ticket) > now {
             return 0;
         }
-        u32::try_from(state.stored.over(self.curve.refill)).unwrap_or(u32::MAX)
+        u32::try_from(state.stored / self.curve.refill).unwrap_or(u32::MAX)
     }
 
     #[inline]
@@ -434,9 +428,7 @@ mod tests {
     fn spans() -> impl Strategy<Value = Fine> {
         (0..=62u32, any::<u64>(), any::<u64>(), any::<bool>()).prop_map(
             |(size, rest, fraction, is_whole)| {
-                let nanos = Fine::new(rest % (1 << size));
-                let fraction = Fine::NANOSECOND.scaled(fraction);
-                if is_whole { nanos } else { nanos.plus(fraction) }
+                fine(rest % (1 << size)) + if is_whole { 0 } else { fraction.into() }
             },
         )
     }
@@ -484,7 +476,7 @@ mod tests {
             let mut singly = policy.start(start);
             policy.charge(&mut singly, start, before);
             let ready = ready_at(&policy, &singly, start);
-            let now = Nanos::new(ready.get().saturating_add(idle.ceil().get()).min(Nanos::END.get()));
+            let now = Nanos::new(ready.get().saturating_add(ceil(idle).get()).min(Nanos::END.get()));
             let mut at_once = singly;
             (0..n).for_each(|_| _ = policy.charge(&mut singly, now, 1));
             policy.charge(&mut at_once, now, n);
@@ -506,35 +498,25 @@ mod tests {
             prop_assert_eq!(singly.ticket, at_once.ticket);
         }
 
-        /// The stored ramp of a full store equals the computed one, however the policy was made.
-        #[test]
-        fn the_ramp_of_a_full_store_is_that_of_any_other(
-            policy in policies(), rate in rates(), stored in spans(),
-        ) {
-            for policy in [policy.clone().with_rate(rate), policy.with_catch_up(Duration::ZERO)] {
-                let curve = &policy.curve;
-                prop_assert_eq!(curve.ramp_of_full, curve.ramp_below(curve.full));
-                prop_assert_eq!(curve.ramp_from(curve.full), curve.ramp_below(curve.full));
-                let stored = stored.min(curve.full);
-                prop_assert_eq!(curve.ramp_from(stored), curve.ramp_below(stored));
-                // The ramp is monotonic: a store that is less than full costs no more.
-                prop_assert!(curve.ramp_from(stored) <= curve.ramp_of_full);
-                let less = curve.full.saturating_sub(stored);
-                prop_assert!(curve.ramp_from(less) <= curve.ramp_of_full);
-            }
-        }
-
         /// By the formula, a whole ramp is the extra cost of a cold start over a warm one.
         #[test]
         fn the_ramp_of_a_full_store_is_that_of_the_formula(policy in policies()) {
             let SmoothWarmingUp { warm_up, cold_factor, curve, .. } = &policy;
-            // In steps of 2^-32 ns, which fit.
-            let steps = curve.ramp_of_full.over(Fine::ratio(1, 1 << 32));
+            let ramp = curve.ramp_below(curve.full) as f64 / NANOSECOND as f64;
             let full = warm_up.as_secs_f64() * 1e9;
             let exact = full * (cold_factor - 1.0) / (cold_factor + 1.0);
-            let off = (steps as f64 / (1u64 << 32) as f64 - exact).abs();
+            let off = (ramp - exact).abs();
             // The span of the ramp has at least 36 bits.
             prop_assert!(off <= full * 1e-9, "{off} of {exact}");
+        }
+
+        /// A store that is less full costs no more.
+        #[test]
+        fn the_ramp_rises_with_the_store(policy in policies(), stored in spans(), less in spans()) {
+            let curve = &policy.curve;
+            let stored = stored.min(curve.full);
+            let lower = stored.saturating_sub(less);
+            prop_assert!(curve.ramp_below(lower) <= curve.ramp_below(stored));
         }
     }
 }

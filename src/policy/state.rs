@@ -5,9 +5,9 @@
 //! that uses a policy without a limiter, or that builds a policy from another one.
 
 pub use super::any::{AllOfReceipt, AllOfState, AnyReceipt, AnyState};
-pub use super::fixed_window::{FixedWindowReceipt, FixedWindowState};
-pub use super::grant_log::{Log, LogReceipt};
+pub use super::fixed_window::FixedWindowState;
 pub use super::lock_out::LockOutState;
 pub use super::rule::{Asked, Facts, Hooks, Limit, PolicyExt, RuleEvent, Timed};
 pub use super::schedule::{RateReceipt, RateState};
+pub use super::sliding_window::Log;
 pub use super::smooth_warming_up::{SmoothWarmingUpReceipt, SmoothWarmingUpState};

@@ -12,8 +12,7 @@
 //! nanoseconds and fractions of permits, see [`schedule`](super::schedule); fractions of a token are
 //! carried, so that no error accumulates. Grants are rounded up to whole nanoseconds.
 
-use super::rated::prelude::*;
-use crate::units::saturating_nanos;
+use super::rated::*;
 
 /// Up to `capacity` tokens, filled at a steady rate; a request waits until the bucket holds all its tokens.
 ///
@@ -93,15 +92,8 @@ impl TokenBucket {
     #[must_use]
     #[track_caller]
     pub fn refill_every(self, period: Duration) -> Self {
-        super::check_span(period, "a refill period");
+        check_span(period, "a refill period");
         self.with_steps(saturating_nanos(period))
-    }
-
-    /// The maximum wake-up lateness that is credited back, 2 ms by default. It matters only if the capacity is
-    /// less than the tokens that arrive in this time.
-    #[must_use]
-    pub fn with_catch_up(self, catch_up: Duration) -> Self {
-        Self { catch_up, ..self }
     }
 
     pub(crate) fn with_steps(self, period: u64) -> Self {
@@ -119,16 +111,11 @@ impl TokenBucket {
     pub fn period(&self) -> Duration {
         Duration::from_nanos(self.schedule.period)
     }
-
-    /// The same with the schedule of its parameters.
-    pub(super) fn scheduled(self) -> Self {
-        let schedule = Schedule::bucket(self.rate, self.capacity);
-        Self { schedule: schedule.with_steps(self.schedule.period), ..self }
-    }
 }
 
 scheduled! {
     TokenBucket,
+    schedule: |it| Schedule::bucket(it.rate, it.capacity).with_steps(it.schedule.period),
     start: |bucket, now| {
         let stored = bucket.schedule.units(u64::from(bucket.initial));
         let mut state = bucket.schedule.empty(now);
@@ -136,14 +123,9 @@ scheduled! {
         state.origin = now;
         state
     },
-    migrate: |bucket, old, state, now| {
-        bucket.schedule.migrate_number(&old.schedule, state, now);
+    migrate: |bucket, old, state, now| bucket.schedule.migrate_number(&old.schedule, state, now),
+    keep: |it, rest| {
+        let capacity = rest.of_permits(it.capacity);
+        Self { capacity, initial: it.initial.min(capacity), ..it }
     }
-}
-
-keep! {
-    TokenBucket: |it, rest| {
-        let (rate, capacity) = (it.rate.keep(rest), rest.of_permits(it.capacity));
-        Self { rate, capacity, initial: it.initial.min(capacity), ..it }.scheduled()
-    };
 }

@@ -1,11 +1,6 @@
 //! No limit.
 
-use super::headroom::{Headroom, Rest, keep};
-use super::rule::Facts;
-use super::{Policy, Ready};
-use crate::error::ExceedsCapacity;
-use crate::part::Kind;
-use crate::units::Nanos;
+use super::prelude::*;
 
 /// No limit of one's own: nothing waits, unless the limiter is paused.
 ///

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::parts::Lua;
 use crate::part::each_rule;
 use crate::policy::any::AnyPolicy;
-use crate::policy::grant_log::Span;
 use crate::policy::parameters::{Kind, Parameter, Type, Value};
 use crate::policy::parts::each_tuple;
+use crate::policy::sliding_window::Span;
 use crate::units::saturating_nanos;
 use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Nanos, Policy, Rate, Rated, Same,
