@@ -76,10 +76,6 @@ use crate::wait_queue::End;
             or an `AnyRateLimiter`"
 )]
 pub trait Limiter: Queue + Clone + Send + Sync {
-    /// Whether each of its methods is a request to a server.
-    #[doc(hidden)]
-    const IS_REMOTE: bool = false;
-
     /// Takes `n` permits, and waits until they are granted; see [`RateLimiter::acquire`](crate::RateLimiter::acquire).
     ///
     /// The future joins the queue when it is first polled, and does not borrow the limiter.
@@ -419,19 +415,6 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn reset(&self) -> impl Future<Output = Result<(), Error>> + Send;
-
-    /// Takes what is available beyond `remaining`, because a server said that no more remains. It comes
-    /// back by the policy's own rule: of a bucket at its rate, of a window at its end. To give it back
-    /// earlier, keep the grant, and refund it.
-    ///
-    /// Waiters keep their places. A part of a tuple with `u32::MAX` is not changed. Places in flight
-    /// come back when the grant is dropped. Of policies with one cost for several rules
-    /// ([`Same`](crate::Same), arrays, [`AllOf`](crate::AllOf)) the excess is charged to all of them.
-    #[doc(hidden)]
-    fn shrink_to(
-        &self,
-        remaining: Self::Cost,
-    ) -> impl Future<Output = Result<Self::Grant, Error>> + Send;
 
     /// Closes the limiter for good: those that wait (futures, reservations, blocked threads) and later calls get
     /// [`Error::Closed`]. Clones share this. Grants stay valid: they settle, refund and give places back as before, and a

@@ -341,15 +341,6 @@ impl<L: OwnedLimiter> Feedback<L> {
         let home = self.home.clone();
         Call { shared, home, units, grant, before, place: Some(place), sent, head: None }
     }
-
-    /// A grant without a call to the server.
-    pub(super) fn not_sent(&self, grant: L::Grant) -> Call<L> {
-        let shared = Arc::clone(&self.shared);
-        let sent = shared.limiter.clock().now();
-        let before = Duration::ZERO;
-        let (units, grant) = ([0; 4], Some(grant));
-        Call { shared, home: None, units, grant, before, place: None, sent, head: None }
-    }
 }
 
 impl<L: OwnedLimiter> fmt::Debug for Call<L> {

@@ -152,8 +152,6 @@ impl<L: OwnedLimiter> Around for Feedback<L> {
 impl<L: OwnedLimiter + InProcess> InProcess for Feedback<L> {}
 
 impl<L: OwnedLimiter> Limiter for Feedback<L> {
-    const IS_REMOTE: bool = L::IS_REMOTE;
-
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
         self.limiter().pause_for(duration).await
     }
@@ -178,11 +176,6 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
 
     async fn reset(&self) -> Result<(), Error> {
         self.limiter().reset().await
-    }
-
-    async fn shrink_to(&self, remaining: L::Cost) -> Result<Call<L>, Error> {
-        let grant = self.limiter().shrink_to(remaining).await?;
-        Ok(self.not_sent(grant))
     }
 
     fn end(&self, end: End<'_>) -> bool {

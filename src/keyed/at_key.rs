@@ -15,7 +15,7 @@ use crate::line::Inner;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::policy::{Limit, Policy, Quota};
-use crate::rate_limiter::{Grant, GrantOwner, RateLimiter};
+use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
 
@@ -190,12 +190,6 @@ where
 
     async fn reset(&self) -> Result<(), Error> {
         self.limiter.reset(&self.key)
-    }
-
-    async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
-        let line = self.limiter.key(&self.key).line(false)?;
-        let (excess, charge) = line.with_lock(|inner, now| inner.shrink_to(now, remaining));
-        Ok(Grant::new(GrantOwner::owned(line), excess, charge))
     }
 
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {

@@ -89,7 +89,6 @@ macro_rules! without_a_type {
         /// What is asked of a limiter without its type.
         trait Erased<C: Cost>: fmt::Debug + Send + Sync {
             fn caller(&self, ask: &Ask<C>) -> Box<dyn Stages<AnyGrant<C>>>;
-            fn shrink_to(&self, remaining: C) -> Answer<'_, AnyGrant<C>>;
             $(fn $ask(&self, $($what: $of)?) -> Answer<'_, $answer>;)*
             $($(#[$only])* fn $tell(&self, $($with: $kind)?) -> $told;)*
         }
@@ -97,10 +96,6 @@ macro_rules! without_a_type {
         impl<C: Cost, L: OwnedLimiter<Cost = C>> Erased<C> for L {
             fn caller(&self, ask: &Ask<C>) -> Box<dyn Stages<AnyGrant<C>>> {
                 Box::new(Caller(Acquire::new(self.clone(), *ask)))
-            }
-
-            fn shrink_to(&self, remaining: C) -> Answer<'_, AnyGrant<C>> {
-                Box::pin(async move { Limiter::shrink_to(self, remaining).await.map(AnyGrant::new) })
             }
 
             $(fn $ask(&self, $($what: $of)?) -> Answer<'_, $answer> {
@@ -113,12 +108,6 @@ macro_rules! without_a_type {
         }
 
         impl<C: Cost> Limiter for AnyRateLimiter<C> {
-            const IS_REMOTE: bool = true;
-
-            async fn shrink_to(&self, remaining: C) -> Result<AnyGrant<C>, Error> {
-                self.0.shrink_to(remaining).await
-            }
-
             $(async fn $ask(&self, $($what: $of)?) -> Result<$answer, Error> {
                 self.0.$ask($($what)?).await
             })*

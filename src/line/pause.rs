@@ -55,26 +55,6 @@ impl<P: Policy> Inner<P> {
         self.moved(now);
     }
 
-    /// Charges what is available beyond `remaining`.
-    pub(crate) fn shrink_to(&mut self, now: Nanos, remaining: P::Cost) -> Taking<P> {
-        let mut granted = None;
-        let (excess, receipt) = self.change_state(now, |policy, state, _| {
-            let excess = policy.available(state, now).saturating_sub(remaining);
-            let receipt = (!excess.is_zero()).then(|| policy.charge(state, now, excess));
-            // If the pause ends early, more may be there. The grant does not hold these places, so nothing would give them
-            // back.
-            let more = excess.saturating_sub(*granted.get_or_insert(excess));
-            if P::HELD && !more.is_zero() {
-                policy.release(state, now, more);
-            }
-            (excess, receipt)
-        });
-        if receipt.is_some() {
-            self.moved(now);
-        }
-        (excess, Charge::at_once(receipt))
-    }
-
     /// Charges a cost whether it is ready or not, before all waiters.
     #[cfg(feature = "feedback")]
     pub(crate) fn take_anyway(

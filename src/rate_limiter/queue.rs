@@ -135,11 +135,6 @@ impl<P: Policy> Limiter for RateLimiter<P> {
         Ok(())
     }
 
-    async fn shrink_to(&self, remaining: P::Cost) -> Result<Self::Grant, Error> {
-        let (excess, charge) = self.line.with_lock(|inner, now| inner.shrink_to(now, remaining));
-        Ok(Grant::new(GrantOwner::owned(Arc::clone(&self.line)), excess, charge))
-    }
-
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
         Ok(self.quota())
     }

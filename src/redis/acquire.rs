@@ -285,8 +285,6 @@ impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
 }
 
 impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
-    const IS_REMOTE: bool = true;
-
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
         self.pause_for(duration).await
     }
@@ -317,10 +315,6 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
 
     async fn reset(&self) -> Result<(), Error> {
         self.reset().await
-    }
-
-    async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
-        self.shrink_to(remaining).await
     }
 
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {

@@ -7,10 +7,8 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
 use super::counters::Counters;
-use super::grant::RedisGrant;
 use super::health::State;
-use super::line::change::{KeyChange, Report, confirmed};
-use super::line::waiter::{Booking, GrantInfo};
+use super::line::change::{KeyChange, confirmed};
 use super::script::{Scripted, wire};
 use super::shared::{Keys, SharedKey};
 use crate::clock::Clock;
@@ -211,25 +209,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         }
         self.shared.core.context.observer.report(&Event::Resumed);
         confirmed(answer).await.map(drop)
-    }
-
-    /// Takes what is available for the whole fleet beyond `remaining`.
-    pub(super) async fn shrink_to(&self, remaining: P::Cost) -> Result<RedisGrant<P, C>, Error> {
-        let mut todo = Vec::new();
-        wire::put_shrink::<P>(&mut todo, remaining);
-        let (cost, booking) = match self.report(todo).await? {
-            Some(Report::Charged(cost, booking)) => (cost, booking),
-            _ => (P::Cost::default(), Booking::NONE),
-        };
-        Ok(self.charged(cost, booking))
-    }
-
-    /// Permits that a change has charged.
-    fn charged(&self, cost: P::Cost, booking: Booking) -> RedisGrant<P, C> {
-        // The script charges no places in flight, and the drop of the grant gives them back.
-        self.shared.with_lock(|line| line.hold(cost));
-        let info = GrantInfo { booking: Some(booking), ..GrantInfo::default() };
-        RedisGrant::new(Arc::clone(&self.shared), cost, info)
     }
 
     /// Returns the clock by which callers of this process wait.

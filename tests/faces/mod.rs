@@ -140,7 +140,6 @@ macro_rules! each_law {
             NameAndClock: the_name_and_the_clock_are_those_of_the_builder,
             Erased: a_limiter_without_its_type_is_the_same_limiter,
             Taught: a_refusal_of_a_server_holds_the_limiter_back,
-            Taught: what_is_taken_beyond_a_number_comes_back,
         }
     };
 }

@@ -1,4 +1,4 @@
-//! Pauses that end early, and limiters that shrink to what a server says remains.
+//! Pauses that end early.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tollgate::{
     Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
-use crate::support::{is_waiting, ms, outcome, secs, shrunk};
+use crate::support::secs;
 
 fn bucket(per_second: f64, capacity: u32) -> TokenBucket {
     TokenBucket::new(Rate::per_second(per_second), capacity)
@@ -63,89 +63,13 @@ fn a_new_rate_in_a_pause_does_not_fill_an_empty_bucket() {
 }
 
 #[test]
-fn what_is_taken_from_a_window_comes_back_at_once_and_only_once() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(SlidingWindowLog::new(100, secs(3600)), &clock);
-    let taken = shrunk(&limiter, 10);
-    assert_eq!((taken.cost(), limiter.available()), (90, 10));
-    assert_eq!(shrunk(&limiter, 10).cost(), 0);
-    limiter.try_acquire(10).expect("left");
-    let mut waiter = limiter.acquire(1);
-    assert!(is_waiting(&mut waiter));
-    taken.refund();
-    outcome(&mut waiter).expect("granted");
-    drop(waiter);
-    assert_eq!(limiter.available(), 89);
-}
-
-#[test]
-fn a_shrunk_limiter_keeps_the_order_of_its_waiters() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
-    limiter.try_acquire(4).expect("full");
-    let mut large = limiter.acquire(10);
-    let mut small = limiter.acquire(1);
-    assert!(is_waiting(&mut large) && is_waiting(&mut small));
-    assert_eq!(shrunk(&limiter, 0).cost(), 6);
-    clock.advance(ms(999));
-    assert!(is_waiting(&mut large));
-    clock.advance(ms(1));
-    assert_eq!(outcome(&mut large).expect("granted").waited(), secs(1));
-    assert!(is_waiting(&mut small));
-}
-
-#[test]
-fn shrinking_holds_no_places_in_flight() {
-    let clock = ManualClock::new();
-    let policy = (SlidingWindowLog::new(10, secs(60)), InFlight::new(4));
-    let limiter = RateLimiter::with_clock(policy, &clock);
-    shrunk(&limiter, (3, 0));
-    assert_eq!(limiter.available(), (3, 4));
-    let rules = [bucket(1.0, 10).into(), InFlight::new(20).into()];
-    let any = RateLimiter::with_clock(AllOf::new(rules), &clock);
-    shrunk(&any, 3);
-    assert_eq!(any.available(), 3);
-    clock.advance(secs(60));
-    assert_eq!(any.available(), 10);
-}
-
-/// Nothing is there in the pause, so the grant has no places that it could give back.
-#[test]
-fn shrinking_in_a_pause_that_is_ended_holds_no_places_in_flight() {
-    let clock = ManualClock::new();
-    let rules = Same((bucket(10.0, 8), InFlight::new(8)));
-    let limiter = RateLimiter::with_clock(rules, &clock);
-    limiter.pause_for(secs(60));
-    let taken = shrunk(&limiter, 2);
-    assert_eq!(taken.cost(), 0);
-    limiter.resume();
-    assert_eq!(limiter.available(), 2);
-    drop(taken);
-    clock.advance(secs(1));
-    assert_eq!(limiter.available(), 8);
-}
-
-#[test]
-fn one_cost_for_several_rules_shrinks_by_what_is_available_of_all() {
-    let rules = Same((bucket(10.0, 10), SlidingWindowLog::new(1000, secs(3600))));
-    let limiter = RateLimiter::with_clock(rules, ManualClock::new());
-    assert_eq!(shrunk(&limiter, 40).cost(), 0);
-    assert_eq!(shrunk(&limiter, 3).cost(), 7);
-    assert_eq!(limiter.available(), 3);
-}
-
-#[test]
-fn a_key_is_paused_resumed_and_shrunk_alone() {
+fn a_key_is_paused_and_resumed_alone() {
     let clock = ManualClock::new();
     let limiter: KeyedRateLimiter<String, _> =
         KeyedRateLimiter::with_clock(FixedWindow::new(10, secs(60)), &clock);
     limiter.pause_for("alice", secs(60)).expect("room");
     assert_eq!((limiter.available("alice"), limiter.available("bob")), (0, 10));
     limiter.resume("alice").expect("room");
-    let taken = shrunk(&limiter.at("alice".to_owned()), 2);
-    assert_eq!((limiter.available("alice"), limiter.available("bob")), (2, 10));
-    limiter.remove_idle();
-    taken.refund();
     assert_eq!(limiter.available("alice"), 10);
 }
 
@@ -154,11 +78,10 @@ fn a_key_is_paused_resumed_and_shrunk_alone() {
 fn a_pause_that_ends_in_its_first_instant_discards_nothing() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
-    let three = limiter.try_acquire(3).expect("a full bucket");
+    let [three, _two] = [3, 2].map(|n| limiter.try_acquire(n).expect("a full bucket"));
     limiter.pause_for(secs(60));
     limiter.pause_for(secs(90));
     three.refund();
-    drop(shrunk(&limiter, 8));
     limiter.resume();
     assert_eq!(limiter.available(), 8);
     // A nanosecond later nothing is stored.

@@ -144,7 +144,7 @@ impl Run {
             let held = &mut grant.held;
             if let Use::Hear(said) = by {
                 attempt(|| held.hear(said))?;
-                // A limiter shrinks to what its server says.
+                // A pause discards what is stored.
                 stage.net = stage.net.filter(|_| matches!(said, Said::Accepted));
             } else if let Some(Err(error)) = attempt(|| held.settle(actual))? {
                 return Err(format!("{actual} for {cost} is refused: {error}"));

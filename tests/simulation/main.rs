@@ -95,8 +95,7 @@ fn any_operations_in_any_order() {
     assert!(kept < i64::try_from(heap::SLACK).expect("small"), "{kept} bytes are still in use");
 }
 
-/// A caller that is polled late between its two queues; a waker that panics while a limiter is shrunk, and what was taken
-/// comes back; a kept place that is granted last of all.
+/// A caller that is polled late between its two queues; a kept place that is granted last of all.
 #[test]
 fn runs_that_failed_once() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

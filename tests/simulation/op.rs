@@ -56,7 +56,6 @@ pub(crate) enum Op {
     Resume(usize),
     Change(usize, u32),
     Reset(usize),
-    ShrinkTo(usize, u32),
     Look(usize),
     /// Takes what is there.
     TakeRest(usize),
@@ -175,8 +174,7 @@ impl Setup {
             920..930 => Op::Resume(stage),
             930..945 => Op::Change(stage, u32::try_from(chance.below(4)).expect("few")),
             945..950 => Op::Reset(stage),
-            950..955 => Op::ShrinkTo(stage, n),
-            955..970 => Op::Look(stage),
+            950..970 => Op::Look(stage),
             970..980 => Op::Crowd(stage, u8::try_from(chance.below(12)).expect("few")),
             980..983 => Op::Close(stage),
             983..986 => Op::Drain(stage),

@@ -153,10 +153,6 @@ impl Run {
                 (stage, attempt(|| self.stages[stage].change(draw)).map(drop))
             }
             Op::Reset(stage) => (stage, attempt(|| self.stages[stage].subject.reset()).map(drop)),
-            Op::ShrinkTo(stage, n) => {
-                let taken = attempt(|| self.stages[stage].subject.shrink_to(n));
-                (stage, taken.and_then(|taken| attempt(|| drop(taken)).map(drop)))
-            }
             Op::Look(stage) => {
                 let (subject, n) = (&self.stages[stage].subject, 3);
                 attempt(|| subject.look(n))?;

@@ -52,7 +52,6 @@ pub(crate) trait Subject {
     fn pause_for(&self, duration: Duration);
     fn resume(&self);
     fn reset(&self);
-    fn shrink_to(&self, remaining: u32) -> Box<dyn Held>;
     fn close(&self);
     fn drain(&self) -> Pinned<()>;
     fn is_closed(&self) -> bool;
@@ -100,10 +99,6 @@ impl<L: OwnedLimiter<Cost = u32, Owned: Queue<Grant: 'static>>> Subject for L {
 
     fn reset(&self) {
         at_once(Limiter::reset(self)).expect("room for the key");
-    }
-
-    fn shrink_to(&self, remaining: u32) -> Box<dyn Held> {
-        held(at_once(Limiter::shrink_to(self, remaining)).expect("room for the key"))
     }
 
     fn close(&self) {

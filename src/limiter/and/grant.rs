@@ -35,8 +35,7 @@ use crate::policy::Cost;
 /// ```
 pub struct AndGrant<A: Granted, B: Granted<Cost = A::Cost>> {
     first: A,
-    /// `None` if it was taken from the first limiter only.
-    second: Option<B>,
+    second: B,
     /// The error of one settlement, while the other one is still to come.
     failed: Option<Error>,
     /// Counts it if no caller takes it.
@@ -48,11 +47,7 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> AndGrant<A, B> {
 
     /// Of a caller that has not taken it: if it goes back before, it counts in `left`.
     pub(super) fn new(first: A, second: B, left: Arc<AtomicU64>) -> Self {
-        Self { first, second: Some(second), failed: None, left: Some(left) }
-    }
-
-    pub(super) fn of_first(first: A) -> Self {
-        Self { first, second: None, failed: None, left: None }
+        Self { first, second, failed: None, left: Some(left) }
     }
 
     pub(super) fn taken(self) -> Self {
@@ -65,10 +60,10 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> AndGrant<A, B> {
         &self.first
     }
 
-    /// What the second limiter granted. `None` of what a `Feedback` has taken from the first alone.
+    /// What the second limiter granted.
     #[must_use]
-    pub fn second(&self) -> Option<&B> {
-        self.second.as_ref()
+    pub fn second(&self) -> &B {
+        &self.second
     }
 }
 
@@ -82,28 +77,24 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
     }
 
     fn waited(&self) -> Duration {
-        let second = self.second.as_ref().map_or(Duration::ZERO, Granted::waited);
-        self.first.waited().saturating_add(second)
+        self.first.waited().saturating_add(self.second.waited())
     }
 
     /// The limiter that the call waited for last.
     fn limited_by(&self) -> Option<Part> {
-        let waited = [Some(self.first.waited()), self.second.as_ref().map(Granted::waited)];
-        let held = |waited: &Option<Duration>| waited.is_some_and(|waited| !waited.is_zero());
-        waited.iter().rposition(held).map(|index| Part::new(index, 2))
+        let waited = [self.first.waited(), self.second.waited()];
+        waited.iter().rposition(|waited| !waited.is_zero()).map(|index| Part::new(index, 2))
     }
 
     /// At both, also if one of them fails: the cost is the true one.
     fn send_settlement(&mut self, actual: A::Cost) -> Result<(), Error> {
         let first = self.first.send_settlement(actual);
-        let second = self.second.as_mut().map_or(Ok(()), |grant| grant.send_settlement(actual));
+        let second = self.second.send_settlement(actual);
         first.and(second)
     }
 
     fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        let first = self.first.poll_settled(context);
-        let second = self.second.as_mut().map(|grant| grant.poll_settled(context));
-        let both = [first, second.unwrap_or(Poll::Ready(Ok(())))];
+        let both = [self.first.poll_settled(context), self.second.poll_settled(context)];
         let is_pending = both.iter().any(Poll::is_pending);
         for outcome in both {
             if let Poll::Ready(Err(error)) = outcome {
@@ -121,9 +112,7 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
 
     fn settle_on_drop(&mut self, actual: A::Cost) {
         self.first.settle_on_drop(actual);
-        if let Some(grant) = &mut self.second {
-            grant.settle_on_drop(actual);
-        }
+        self.second.settle_on_drop(actual);
     }
 
     fn give_back(&mut self) {
@@ -133,24 +122,22 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
             left.fetch_add(1, Ordering::Relaxed);
         }
         self.first.give_back();
-        if let Some(grant) = &mut self.second {
-            grant.give_back();
-        }
+        self.second.give_back();
     }
 
     fn holds_places(&self) -> bool {
-        self.first.holds_places() || self.second.as_ref().is_some_and(Granted::holds_places)
+        self.first.holds_places() || self.second.holds_places()
     }
 
     #[cfg(any(feature = "feedback", feature = "tower"))]
     fn receive(&mut self, reply: Reply<'_>) -> Hearing {
         let first = self.first.receive(reply);
-        both(first, self.second.as_mut().and_then(|second| second.receive(reply)))
+        both(first, self.second.receive(reply))
     }
 
     #[cfg(any(feature = "feedback", feature = "tower"))]
     fn hears_body(&self) -> bool {
-        self.first.hears_body() || self.second.as_ref().is_some_and(Granted::hears_body)
+        self.first.hears_body() || self.second.hears_body()
     }
 }
 

@@ -195,8 +195,6 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Around for And<A, B> {
 }
 
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
-    const IS_REMOTE: bool = A::IS_REMOTE || B::IS_REMOTE;
-
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
         self.first.pause_for(duration).await
     }
@@ -207,10 +205,6 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
 
     async fn reset(&self) -> Result<(), Error> {
         self.first.reset().await
-    }
-
-    async fn shrink_to(&self, remaining: A::Cost) -> Result<Self::Grant, Error> {
-        Ok(AndGrant::of_first(self.first.shrink_to(remaining).await?))
     }
 
     async fn would_wait(&self, n: A::Cost) -> Result<Option<Duration>, Error> {

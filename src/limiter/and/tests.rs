@@ -190,7 +190,7 @@ fn a_grant_says_where_it_waited_and_its_parts_say_for_which_rule() {
     clock.advance(2 * TENTH);
     let grant = granted(waiting);
     assert_eq!((grant.waited(), grant.limited_by()), (2 * TENTH, second_part()));
-    let second = grant.second().expect("of both");
+    let second = grant.second();
     let rules = [grant.first().limited_by(), second.limited_by()];
     assert_eq!(rules.map(|part| part.map(Part::index)), [Some(0), Some(1)]);
 }
@@ -293,17 +293,4 @@ fn callers_that_the_first_grants_together_are_in_order_at_the_second() {
     let [next, mut last] = callers;
     granted(next);
     assert!(poll(&mut last).is_pending());
-}
-
-/// In each order: a server is asked by both.
-#[cfg(feature = "redis")]
-#[test]
-fn two_limiters_are_remote_if_one_of_them_is() {
-    use crate::And;
-    use crate::redis::{Reconnecting, RedisRateLimiter};
-
-    type Local = RateLimiter<TokenBucket>;
-    type Remote = RedisRateLimiter<TokenBucket, Reconnecting>;
-    const { assert!(And::<Local, Remote>::IS_REMOTE && And::<Remote, Local>::IS_REMOTE) };
-    const { assert!(And::<Remote, Remote>::IS_REMOTE && !And::<Local, Local>::IS_REMOTE) };
 }

@@ -17,8 +17,6 @@ pub(crate) type Done<C> = Result<Option<Report<C>>, Error>;
 pub(crate) enum Report<C> {
     State(KeyReport<C>),
     Limits(Vec<LimitReport<C>>),
-    /// What was charged, and its booking.
-    Charged(C, Booking),
 }
 
 /// The state of a key as the script reports it.

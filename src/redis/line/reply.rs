@@ -178,7 +178,7 @@ impl<P: Scripted> KeyLine<P> {
                 self.set_again();
             }
             RequestKind::Change(changes) => {
-                let reports = reports::<P>(changes, (request.at, request.policy), reply)?;
+                let reports = reports::<P>(changes, reply)?;
                 self.note_answer(request.at);
                 if let Reply::Numbers(numbers) = reply
                     && request.policy == self.agreement.number()

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::change::{KeyChange, KeyReport, LimitReport, Report};
-use super::waiter::Booking;
 use crate::policy::{Cost, Quota};
 use crate::redis::connection::Reply;
 use crate::redis::script::Scripted;
-use crate::units::Nanos;
 
 /// The numbers in a reply, one after the other.
 struct Numbers<'a>(&'a [i64]);
@@ -47,7 +45,6 @@ impl Numbers<'_> {
 /// The reports in the reply to changes, for the changes that ask for one. `None` if the reply is malformed.
 pub(super) fn reports<P: Scripted>(
     changes: &[KeyChange<P::Cost>],
-    (sent, policy): (Nanos, u32),
     reply: &Reply,
 ) -> Option<Vec<Option<Report<P::Cost>>>> {
     let Reply::Numbers(numbers) = reply else { return None };
@@ -57,11 +54,6 @@ pub(super) fn reports<P: Scripted>(
         reports.push(match change.todo.first() {
             Some(b'Q') => Some(Report::State(told.state::<P>()?)),
             Some(b'D') => Some(Report::Limits(told.limits::<P>()?)),
-            Some(b'L') => {
-                let (cost, sequence) = (told.cost::<P>()?, u32::try_from(told.next()?).ok()?);
-                let booking = Booking { sequence, due: sent, earliest: sent, policy };
-                Some(Report::Charged(cost, booking))
-            }
             _ => None,
         });
     }

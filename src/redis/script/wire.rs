@@ -344,12 +344,6 @@ pub(crate) fn claim(age: u32, replaced: Option<&Terms>) -> Vec<u8> {
     bytes
 }
 
-/// Adds a charge of what is available beyond `remaining`.
-pub(crate) fn put_shrink<P: Scripted>(bytes: &mut Vec<u8>, remaining: P::Cost) {
-    bytes.push(b'L');
-    put_cost(remaining, bytes);
-}
-
 /// Adds a question for each limit, as it is for a request of `cost`.
 pub(crate) fn put_detail<P: Scripted>(bytes: &mut Vec<u8>, cost: P::Cost) {
     bytes.push(b'D');

@@ -45,24 +45,6 @@ pub(crate) fn a_pause_that_is_ended_is_over_at_once<F: Face>() {
     is_denied(at_once(limiter.try_acquire(1)), TENTH);
 }
 
-pub(crate) fn what_is_taken_beyond_a_number_comes_back<F: Face>() {
-    let (clock, limiter) = full::<F>(10);
-    let left = || at_once(limiter.available()).expect("a number");
-    let taken = granted(limiter.shrink_to(3));
-    assert_eq!((taken.cost(), left()), (7, 3));
-    let nothing = granted(limiter.shrink_to(5));
-    assert_eq!((nothing.cost(), left()), (0, 3));
-    drop(nothing);
-    let mut waiting = limiter.acquire(10);
-    waits(&mut waiting);
-    taken.refund();
-    assert_eq!(granted(waiting).cost(), 10);
-    clock.advance(4 * TENTH);
-    // Dropped, it stays taken.
-    drop(granted(limiter.shrink_to(1)));
-    assert_eq!(left(), 1);
-}
-
 pub(crate) fn a_limiter_that_is_reset_owes_nothing<F: Face>() {
     let (clock, limiter) = full::<F>(10);
     let mut owes = granted(limiter.acquire(10));

@@ -224,8 +224,4 @@ pub(crate) fn a_place_comes_back_once<F: Face>() {
     drop(running);
     let panics = || limiter.blocking_run(1, || panic!("as it should"));
     assert!(catch_unwind(AssertUnwindSafe(panics)).is_err_and(|_| left() == 4));
-    let taken = granted(limiter.shrink_to(1));
-    assert_eq!((taken.cost(), left()), (3, 1));
-    drop(taken);
-    assert_eq!(left(), 4);
 }

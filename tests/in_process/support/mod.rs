@@ -80,11 +80,6 @@ pub(crate) fn outcome<F: Future + Unpin>(future: &mut F) -> F::Output {
     }
 }
 
-/// What a limiter has beyond `remaining`, taken from it.
-pub(crate) fn shrunk<L: tollgate::Limiter>(limiter: &L, remaining: L::Cost) -> L::Grant {
-    outcome(&mut Box::pin(limiter.shrink_to(remaining))).expect("in process")
-}
-
 /// How long a reservation had to wait, which must be over.
 #[track_caller]
 pub(crate) fn waited<P: Policy>(reservation: Reservation<tollgate::RateLimiter<P>>) -> Duration {

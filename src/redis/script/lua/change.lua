@@ -5,7 +5,6 @@
 --   S  settle: cost, charged whether it is ready or not
 --   P  pause: how long (microseconds)
 --   E  ends a pause
---   L  charges what is available beyond a cost, and reports how much and the lower 32 bits of its sequence
 --   Q  reports the available permits, the limit, when all permits are available again, how long a pause lasts
 --      and how long the key lives at least
 --   D  reports in detail, for a cost: the available permits of each limit, and when more than that and at least
@@ -68,18 +67,6 @@ while at <= size do
       sequence = sequence + 1
       dirty = true
     end
-  elseif what == 'L' then
-    local most
-    most, at = read_cost(todo, at)
-    local excess, first, any = less(available(), most), #values, 0
-    write_cost(values, excess)
-    for i = first + 1, #values do any = any + values[i] end
-    if any > 0 then
-      charge(0, excess)
-      sequence = sequence + 1
-      dirty = true
-    end
-    values[#values + 1] = sequence % 4294967296
   elseif what == 'Q' then
     local available_now = pause > 0 and nothing() or available()
     write_cost(values, available_now)
