@@ -417,37 +417,6 @@ fn a_lock_of_all_time_ends_in_146_years() {
     }
 }
 
-/// The clock is set back to any time, and forward again. Permits granted by ten seconds are not
-/// granted twice.
-#[test]
-fn a_clock_set_back_mints_nothing() {
-    struct Back;
-    impl Check for Back {
-        fn check<P: Policy<Cost = u32> + UnwindSafe>(&self, policy: P, name: &str) {
-            let (clock, limiter) = on_hold(policy);
-            clock.set(secs(1005));
-            let mut held = Vec::new();
-            let mut take = |_| {
-                let before = held.len();
-                while let Ok(grant) = limiter.try_acquire(1) {
-                    held.push(grant);
-                }
-                held.len() - before
-            };
-            let first = take(());
-            assert!(first == 10 || name == "LeakyBucket" && first == 1, "{first} by {name}");
-            for back in [1004, 0, 500, 999, 1, 0] {
-                clock.set(secs(back));
-                assert_eq!(take(()), 0, "at {back} s, {name}");
-                assert_eq!(limiter.available(), 0, "{name}");
-                clock.set(secs(1005));
-                assert_eq!(take(()), 0, "{name}");
-            }
-        }
-    }
-    each(10, &Back);
-}
-
 /// By any rule, what was stored is still there, and nothing comes before the clock shows a later time than before.
 #[test]
 fn for_a_limiter_no_time_passes_while_the_clock_is_set_back() {
@@ -480,36 +449,6 @@ fn for_a_limiter_no_time_passes_while_the_clock_is_set_back() {
     each(10, &Stands);
 }
 
-/// Half of the permits are taken at ten seconds, the rest at an earlier time, and then it is ten
-/// seconds again.
-#[test]
-fn grants_while_the_clock_is_set_back_count_when_it_is_right_again() {
-    struct Half;
-    impl Check for Half {
-        fn check<P: Policy<Cost = u32> + UnwindSafe>(&self, policy: P, name: &str) {
-            for back in [1004, 996, 900, 1] {
-                let (clock, limiter) = on_hold(policy.clone());
-                clock.set(secs(1005));
-                let mut held = Vec::new();
-                held.extend((0..5).filter_map(|_| limiter.try_acquire(1).ok()));
-                clock.set(secs(back));
-                held.extend((0..20).filter_map(|_| limiter.try_acquire(1).ok()));
-                clock.set(secs(1005));
-                held.extend((0..20).filter_map(|_| limiter.try_acquire(1).ok()));
-                assert!(held.len() <= 10, "{} after {back} s, {name}", held.len());
-                // And the quota does not report a full reset too early.
-                let quota = limiter.quota();
-                if let Some(wait) = quota.reset_after {
-                    assert!(quota.remaining == quota.limit || !wait.is_zero(), "{quota:?}, {name}");
-                    clock.advance(wait);
-                    assert_eq!(limiter.available(), quota.limit, "after {wait:?}, {name}");
-                }
-            }
-        }
-    }
-    each(10, &Half);
-}
-
 /// A queue never charges before its last grant; a policy that is called directly must be as safe.
 #[test]
 fn a_rule_that_is_charged_at_an_earlier_time_forgets_nothing() {
@@ -530,65 +469,4 @@ fn a_rule_that_is_charged_at_an_earlier_time_forgets_nothing() {
         }
     }
     each(10, &Direct);
-}
-
-/// Found by a test of several parts: the store of a bucket that is full at first comes from before
-/// the clock's origin, and permits taken from that part were not given back.
-#[test]
-fn permits_given_back_soon_after_the_clocks_origin_are_available_again() {
-    fn check<P: Policy<Cost = u32>>(policy: P, name: &str) {
-        for at in [0, 1, 500_000] {
-            let (clock, limiter) = on_hold(policy.clone());
-            clock.set(secs(at));
-            limiter.try_acquire(800).expect(name).refund();
-            assert_eq!(limiter.available(), 1000, "refunded at {at} s, {name}");
-            limiter.try_acquire(800).expect(name).settle(650).expect(name);
-            assert_eq!(limiter.available(), 350, "settled at {at} s, {name}");
-            drop(limiter.reserve(350).expect(name));
-            assert_eq!(limiter.available(), 350, "not used at {at} s, {name}");
-        }
-    }
-
-    let rate = Rate::every(DAY);
-    check(TokenBucket::new(rate, 1000), "TokenBucket");
-    check(TokenBucket::new(rate, 1000).refill_every(DAY), "TokenBucket in steps");
-    check(Gcra::new(999, 1, DAY), "Gcra");
-    check(LeakyBucket::meter(rate, 1000), "LeakyBucket::meter");
-    check(FixedWindow::new(1000, YEAR), "FixedWindow");
-    check(SlidingWindowLog::new(1000, YEAR), "SlidingWindowLog");
-    check(SlidingWindowCounter::new(1000, YEAR, 10), "SlidingWindowCounter");
-}
-
-/// Permits available before and permits that came since count once, however often the steps change.
-#[test]
-fn another_refill_period_mints_nothing() {
-    for changes in [0, 1, 10] {
-        let (clock, limiter) = on_hold(TokenBucket::new(Rate::per_second(1.0), 1000));
-        limiter.try_acquire(1000).expect("a full bucket");
-        let stepwise = |period| TokenBucket::new(Rate::per_second(1.0), 1000).refill_every(period);
-        limiter.set_policy(stepwise(secs(10)));
-        clock.set(secs(9));
-        for change in 1..=changes {
-            limiter.set_policy(stepwise(secs(10) + NANOSECOND * (change % 2)));
-        }
-        clock.set(secs(30) + ms(1));
-        assert!(limiter.available() <= 30, "{} after {changes}", limiter.available());
-        assert!(limiter.available() >= 20, "{} after {changes}", limiter.available());
-    }
-}
-
-/// A counter knows only in which bucket something was granted. Where the new buckets are shorter, that
-/// must not make it older than it is: in nine tenths of the new window never more than the limit.
-#[test]
-fn shorter_buckets_forget_nothing_that_was_granted_just_now() {
-    let counter = |window| SlidingWindowCounter::new(100, window, 10);
-    let (clock, limiter) = on_hold(counter(secs(600)));
-    clock.set(secs(59));
-    limiter.try_acquire(100).expect("all of it");
-    limiter.set_policy(counter(secs(50)));
-    assert_eq!(limiter.available(), 0);
-    clock.set(secs(59 + 45));
-    assert_eq!(limiter.available(), 0);
-    clock.set(secs(59 + 51));
-    assert_eq!(limiter.available(), 100);
 }

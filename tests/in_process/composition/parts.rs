@@ -7,7 +7,7 @@ use tollgate::{
 };
 
 use super::on_hold;
-use crate::support::{is_waiting, ms, outcome, secs, waited};
+use crate::support::{is_waiting, ms, outcome, secs};
 
 /// A part that has `n` in any ten seconds.
 fn part(n: u32) -> SlidingWindowLog {
@@ -225,19 +225,6 @@ fn a_caller_behind_others_names_the_part_that_they_wait_for() {
 }
 
 #[test]
-fn all_callers_share_one_queue() {
-    let (clock, limiter) = on_hold((part(1), InFlight::new(1)));
-    let held = limiter.try_acquire((1, 1)).expect("free");
-    let first = limiter.reserve((1, 0)).expect("a place");
-    let second = limiter.reserve((0, 1)).expect("a place");
-    drop(held);
-    // The second one's place is free, but the first one is first.
-    assert_eq!(limiter.queue_len(), 2);
-    clock.advance(secs(10));
-    assert_eq!([waited(first), waited(second)], [secs(10), secs(10)]);
-}
-
-#[test]
 fn the_cost_of_several_parts_counts_together_in_a_bounded_queue() {
     let policy = (part(1), TokenBucket::new(Rate::per_second(1.0), 100));
     let builder = RateLimiter::builder(policy).clock(ManualClock::new());
@@ -318,25 +305,4 @@ fn a_refund_gives_each_part_its_own_back() {
     drop(other);
     clock.advance(secs(10));
     assert_eq!(limiter.available(), (10, 10, 10, 10, 10, 10));
-}
-
-/// Only waiters up to the first that waits for a place count, and that one was another before the head left.
-#[test]
-fn a_timeout_that_is_too_short_is_refused_at_once_after_the_head_left() {
-    let policy = (TokenBucket::new(Rate::per_second(1.0), 10), InFlight::new(1));
-    let (clock, limiter) = on_hold(policy);
-    limiter.try_acquire((10, 0)).expect("a full bucket");
-    let head = limiter.reserve((2, 1)).expect("a place");
-    let second = limiter.reserve((2, 1)).expect("a place");
-    let mut third = limiter.try_acquire_timeout((8, 1), secs(60));
-    assert!(is_waiting(&mut third));
-    drop(head);
-    // The second comes after 2 s, the third after 10 s at the earliest.
-    let error = outcome(&mut limiter.try_acquire_timeout((1, 1), secs(10))).expect_err("too short");
-    assert_eq!((error.part().map(tollgate::Part::index), error.retry_after()), (Some(1), None));
-    assert!(is_waiting(&mut limiter.try_acquire_timeout((1, 1), secs(11))));
-    clock.advance(secs(2));
-    assert_eq!(waited(second), secs(2));
-    clock.advance(secs(8));
-    assert_eq!(outcome(&mut third).expect("a grant").waited(), secs(10));
 }
