@@ -195,20 +195,6 @@ pub trait Limiter: Queue + Clone + Send + Sync {
 
     /// One limiter of this one and `second`, whose calls both have to grant: this one first, then `second`. See
     /// [`And`].
-    ///
-    /// ```
-    /// use tollgate::{InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let clock = ManualClock::new();
-    /// let policy = TokenBucket::new(Rate::per_second(10.0), 10);
-    /// let customers = KeyedRateLimiter::with_clock(policy, &clock);
-    /// let all = RateLimiter::with_clock(InFlight::new(2), &clock);
-    /// let _place = customers.at("ann".to_owned()).and(&all).acquire(1).await?;
-    /// assert_eq!((customers.available("ann"), all.available()), (9, 1));
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     fn and<B: OwnedLimiter<Cost = Self::Cost>>(&self, second: &B) -> And<Self, B>
     where
         Self: OwnedLimiter,
@@ -334,18 +320,6 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     /// # Cancel safety
     ///
     /// In process the future is ready at the first poll. Over Redis a request that was sent may still take effect.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{AnyRateLimiter, InFlight, Limiter, ManualClock, RateLimiter};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(InFlight::new(2), ManualClock::auto_advance()));
-    /// limiter.pause_for(Duration::from_secs(7)).await?;
-    /// assert_eq!(limiter.acquire(1).await?.waited().as_secs(), 7);
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     fn pause_for(&self, duration: Duration) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Ends a pause; see [`RateLimiter::resume`](crate::RateLimiter::resume).

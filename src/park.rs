@@ -1,6 +1,6 @@
 //! Waiting on a thread.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -19,7 +19,18 @@ use std::thread::{self, Thread};
 /// assert_eq!(block_on(limiter.quota())?.remaining, 0);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+#[inline]
 pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    // Most need not wait: only one that does pays for a waker.
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => park_until_ready(future),
+    }
+}
+
+#[inline(never)]
+fn park_until_ready<F: Future>(mut future: Pin<&mut F>) -> F::Output {
     struct Unpark(Thread);
 
     impl Wake for Unpark {
@@ -30,7 +41,6 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;

@@ -4,8 +4,7 @@ pub(crate) mod builder;
 mod grant;
 mod grant_owner;
 mod open_grant;
-pub(crate) mod place;
-mod queue;
+mod place;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
@@ -27,7 +26,7 @@ use crate::observe;
 use crate::observe::Event;
 use crate::policy::{Limit, Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
-use crate::units::{Nanos, Rate};
+use crate::units::Rate;
 #[cfg(feature = "feedback")]
 use crate::wait_queue::AfterUnlock;
 use crate::wait_queue::Tenant;
@@ -279,7 +278,10 @@ impl<P: Policy> RateLimiter<P> {
     #[doc(alias("allow", "AllowN", "check", "debounce", "throttle", "tryConsume"))]
     #[inline]
     pub fn try_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        place::try_now(&self.line, n)
+        match self.line.decide(n, Some(Duration::ZERO)) {
+            Some(charge) => Grant::at_once(&self.line, n, charge),
+            None => self.enter_now(n),
+        }
     }
 
     /// Takes `n` permits if they come within `timeout`; fails **at once** if they cannot.
@@ -338,7 +340,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[inline]
     pub fn blocking_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        self.block(Ask::new(n, None))
+        self.acquire(n).blocking_wait()
     }
 
     /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads.
@@ -362,7 +364,7 @@ impl<P: Policy> RateLimiter<P> {
         n: P::Cost,
         timeout: Duration,
     ) -> Result<Grant<'_, P>, Error> {
-        self.block(Ask::new(n, Some(timeout)))
+        self.try_acquire_timeout(n, timeout).blocking_wait()
     }
 
     /// Takes a place in the queue without waiting; wait for it later, or drop it. The same as
@@ -419,7 +421,7 @@ impl<P: Policy> RateLimiter<P> {
     /// logs are not changed by a pause.
     ///
     /// Another pause can make this one longer, not shorter; [`resume`](Self::resume) ends it. Limit the
-    /// value that you accept from a server. More than the [horizon](Nanos::HORIZON) counts as the horizon.
+    /// value that you accept from a server. More than the [horizon](crate::Nanos::HORIZON) counts as the horizon.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -431,7 +433,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn pause_for(&self, duration: Duration) {
-        self.with_lock(|inner, now| inner.pause(now, duration));
+        self.line.with_lock(|inner, now| inner.pause(now, duration));
         self.line.observer.get().paused(duration);
     }
 
@@ -452,23 +454,13 @@ impl<P: Policy> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn resume(&self) {
-        self.with_lock(|inner, now| inner.resume(now));
+        self.line.with_lock(|inner, now| inner.resume(now));
         self.line.observer.get().report(&Event::Resumed);
     }
 
     /// Begins anew; see [`Limiter::reset`](crate::Limiter::reset).
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// # let policy = TokenBucket::new(Rate::per_second(5.0), 10);
-    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(10)?;
-    /// limiter.reset();
-    /// assert_eq!(limiter.available(), 10);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn reset(&self) {
-        self.with_lock(|inner, now| inner.reset(now));
+        self.line.with_lock(|inner, now| inner.reset(now));
     }
 
     /// Takes `n` permits now, before all that wait, whether they are ready or not.
@@ -478,24 +470,13 @@ impl<P: Policy> RateLimiter<P> {
         Ok(Grant::new(GrantOwner::borrowed(&self.line), n, charge))
     }
 
-    /// How long a call for `n` permits would wait if it came now, behind all that wait. It takes nothing and joins no
-    /// queue. `None` if that depends on grants that others drop.
+    /// How long a call for `n` permits would wait if it came now; see [`Limiter::would_wait`](crate::Limiter::would_wait).
     ///
     /// # Errors
     ///
     /// [`Error::ExceedsCapacity`] if waiting does not help.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(10)?;
-    /// assert_eq!(limiter.would_wait(1)?, Some(Duration::from_secs(2)));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
-        Ok(self.with_lock(|inner, now| inner.would_wait(now, n))?)
+        Ok(self.line.with_lock(|inner, now| inner.would_wait(now, n))?)
     }
 
     /// The permits that can be taken now without a wait for the next caller. Zero while callers wait
@@ -623,22 +604,10 @@ impl<P: Policy> RateLimiter<P> {
         Ok(Grant::new(GrantOwner::owned(self.line), n, charge))
     }
 
-    // Inlined for the reason given at `Line::decide`.
-    #[inline(always)]
-    fn block(&self, ask: Ask<P::Cost>) -> Result<Grant<'_, P>, Error> {
-        match self.line.decide(ask.cost, ask.max_wait) {
-            Some(charge) => place::grant(&self.line, ask.cost, charge),
-            None => self.block_in_line(ask),
-        }
-    }
-
+    // The code of a composed policy is large, and the grant of a call that comes here would enlarge the code of each call.
     #[inline(never)]
-    fn block_in_line(&self, ask: Ask<P::Cost>) -> Result<Grant<'_, P>, Error> {
-        Acquire::new(self, ask).blocking_wait()
-    }
-
-    fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        self.line.with_lock(act)
+    fn enter_now(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
+        Grant::at_once(&self.line, n, self.line.enter_now(n))
     }
 }
 

@@ -219,6 +219,7 @@ impl<L: Queue> Acquire<L> {
     /// assert_eq!(limiter.acquire(1).blocking_wait()?.waited().as_millis(), 200);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
+    #[inline]
     pub fn blocking_wait(self) -> Result<L::Grant, Error> {
         block_on(self)
     }

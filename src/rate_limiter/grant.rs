@@ -1,12 +1,13 @@
 //! Permits that were granted.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::grant_owner::GrantOwner;
 use crate::error::Error;
 use crate::limiter::{Granted, Metered, sealed::Sealed};
-use crate::line::{Change, Charge};
+use crate::line::{Change, Charge, Line};
 use crate::part::Part;
 use crate::policy::{Cost, Policy, Quota};
 use crate::unwinding::in_drop;
@@ -46,6 +47,16 @@ impl<'a, P: Policy> Grant<'a, P> {
         charge: Charge<P::Receipt>,
     ) -> Self {
         Self { source, cost, returnable: cost, charge }
+    }
+
+    /// The grant of a call that borrows its limiter.
+    #[inline(always)]
+    pub(super) fn at_once(
+        line: &'a Arc<Line<P>>,
+        cost: P::Cost,
+        charge: Result<Charge<P::Receipt>, Error>,
+    ) -> Result<Self, Error> {
+        charge.map(|charge| Self::new(GrantOwner::borrowed(line), cost, charge))
     }
 
     /// The time that the caller waited, from its arrival to the time at which the grant was due. Its task or

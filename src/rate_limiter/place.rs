@@ -1,18 +1,23 @@
-//! Where a caller of a limiter stands: it is decided at once, or waits in the queue.
+//! A caller of a limiter: it is decided at once, or waits in the queue.
 
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use super::RateLimiter;
 use super::grant::Grant;
 use super::grant_owner::GrantOwner;
+use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::Ask;
+use crate::limiter::{Acquire, Ask, InProcess, Limiter, Queue, sealed::Sealed};
 use crate::line::{Admission, Charge, Decided, Line, WaitStatus};
-use crate::policy::Policy;
+#[cfg(feature = "metrics")]
+use crate::observe::Observe;
+use crate::policy::{Limit, Policy, Quota};
+use crate::stats::{Stats, Waits};
 use crate::unwinding::in_drop;
-use crate::wait_queue::WaiterId;
+use crate::wait_queue::{End, WaiterId};
 
 /// Where a caller of a line stands.
 pub enum LinePlace<P: Policy> {
@@ -32,7 +37,7 @@ impl<P: Policy> Default for LinePlace<P> {
 impl<P: Policy> LinePlace<P> {
     /// Decides a new call at once if possible.
     #[inline(always)]
-    pub(super) fn decide(&mut self, line: &Line<P>, ask: &Ask<P::Cost>) -> Decided<P> {
+    fn decide(&mut self, line: &Line<P>, ask: &Ask<P::Cost>) -> Decided<P> {
         let is_new = matches!(self, Self::Outside);
         let charge = if is_new { line.decide(ask.cost, ask.max_wait) } else { None }?;
         *self = Self::Over;
@@ -40,7 +45,7 @@ impl<P: Policy> LinePlace<P> {
     }
 
     /// Is granted, or joins the queue, unless it is there.
-    pub(super) fn enter(
+    fn enter(
         &mut self,
         line: &Line<P>,
         ask: &Ask<P::Cost>,
@@ -56,7 +61,7 @@ impl<P: Policy> LinePlace<P> {
         Ok(())
     }
 
-    pub(super) fn delay(&self, line: &Line<P>) -> Duration {
+    fn delay(&self, line: &Line<P>) -> Duration {
         match *self {
             Self::Waiting(id) => line.with_lock(|inner, now| inner.delay(id, now)),
             _ => Duration::ZERO,
@@ -66,7 +71,7 @@ impl<P: Policy> LinePlace<P> {
     // Returns a charge and not a grant: a grant would be returned through memory, and would force the calls that
     // are decided at once through memory too.
     #[inline(never)]
-    pub(super) fn poll_in_line(
+    fn poll_in_line(
         &mut self,
         line: &Line<P>,
         ask: &Ask<P::Cost>,
@@ -120,7 +125,7 @@ impl<P: Policy> LinePlace<P> {
 
     /// As `Limiter::leave`.
     #[inline(always)]
-    pub(super) fn leave(&mut self, line: &Line<P>, cost: P::Cost) {
+    fn leave(&mut self, line: &Line<P>, cost: P::Cost) {
         if !matches!(self, Self::Outside | Self::Over) {
             self.leave_line(line, cost);
         }
@@ -149,29 +154,162 @@ impl<P: Policy> fmt::Debug for LinePlace<P> {
     }
 }
 
-// Inlined for the reason given at `Line::decide`.
-#[inline(always)]
-pub(super) fn try_now<P: Policy>(
-    line: &Arc<Line<P>>,
-    cost: P::Cost,
-) -> Result<Grant<'_, P>, Error> {
-    match line.decide(cost, Some(Duration::ZERO)) {
-        Some(charge) => grant(line, cost, charge),
-        None => enter_now(line, cost),
+impl<P: Policy> Sealed for RateLimiter<P> {}
+#[doc(hidden)]
+impl<P: Policy> Sealed for &RateLimiter<P> {}
+impl<P: Policy> InProcess for RateLimiter<P> {}
+#[doc(hidden)]
+impl<P: Policy> InProcess for &RateLimiter<P> {}
+
+impl<P: Policy> Queue for RateLimiter<P> {
+    type Cost = P::Cost;
+    type Grant = Grant<'static, P>;
+    type Place = LinePlace<P>;
+    type Owned = Self;
+
+    #[inline(never)]
+    fn poll_acquire(
+        limiter: &Self,
+        ask: &Ask<P::Cost>,
+        place: &mut LinePlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Self::Grant, Error>> {
+        let charge = match place.decide(&limiter.line, ask) {
+            Some(charge) => Poll::Ready(charge),
+            None => place.poll_in_line(&limiter.line, ask, context),
+        };
+        charge.map_ok(|charge| {
+            Grant::new(GrantOwner::owned(Arc::clone(&limiter.line)), ask.cost, charge)
+        })
+    }
+
+    fn poll_enter(
+        limiter: &Self,
+        ask: &Ask<P::Cost>,
+        place: &mut LinePlace<P>,
+        _: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        Poll::Ready(place.enter(&limiter.line, ask, None))
+    }
+
+    fn leave(limiter: &Self, ask: &Ask<P::Cost>, place: &mut LinePlace<P>) {
+        place.leave(&limiter.line, ask.cost);
+    }
+
+    fn delay(limiter: &Self, place: &LinePlace<P>) -> Duration {
+        place.delay(&limiter.line)
+    }
+
+    fn into_owned(limiter: &Self, ask: &Ask<P::Cost>, place: LinePlace<P>) -> Acquire<Self> {
+        Acquire::at(limiter.clone(), *ask, place)
     }
 }
 
-#[inline(always)]
-pub(super) fn grant<P: Policy>(
-    line: &Arc<Line<P>>,
-    cost: P::Cost,
-    charge: Result<Charge<P::Receipt>, Error>,
-) -> Result<Grant<'_, P>, Error> {
-    charge.map(|charge| Grant::new(GrantOwner::borrowed(line), cost, charge))
+#[doc(hidden)]
+impl<'a, P: Policy> Queue for &'a RateLimiter<P> {
+    type Cost = P::Cost;
+    type Grant = Grant<'a, P>;
+    type Place = LinePlace<P>;
+    type Owned = RateLimiter<P>;
+
+    // Inlined for the reason given at `Line::decide`.
+    #[inline(always)]
+    fn poll_acquire(
+        limiter: &Self,
+        ask: &Ask<P::Cost>,
+        place: &mut LinePlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Grant<'a, P>, Error>> {
+        let limiter: &'a RateLimiter<P> = *limiter;
+        if let Some(charge) = place.decide(&limiter.line, ask) {
+            return Poll::Ready(Grant::at_once(&limiter.line, ask.cost, charge));
+        }
+        let charge = place.poll_in_line(&limiter.line, ask, context);
+        charge.map(|charge| Grant::at_once(&limiter.line, ask.cost, charge))
+    }
+
+    fn poll_enter(
+        limiter: &Self,
+        ask: &Ask<P::Cost>,
+        place: &mut LinePlace<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        RateLimiter::poll_enter(limiter, ask, place, context)
+    }
+
+    #[inline(always)]
+    fn leave(limiter: &Self, ask: &Ask<P::Cost>, place: &mut LinePlace<P>) {
+        place.leave(&limiter.line, ask.cost);
+    }
+
+    fn delay(limiter: &Self, place: &LinePlace<P>) -> Duration {
+        place.delay(&limiter.line)
+    }
+
+    fn into_owned(limiter: &Self, ask: &Ask<P::Cost>, place: LinePlace<P>) -> Acquire<Self::Owned> {
+        RateLimiter::into_owned(limiter, ask, place)
+    }
 }
 
-// The code of a composed policy is large, and the grant of a call that comes here would enlarge the code of each call.
-#[inline(never)]
-fn enter_now<P: Policy>(line: &Arc<Line<P>>, cost: P::Cost) -> Result<Grant<'_, P>, Error> {
-    grant(line, cost, line.enter_now(cost))
+/// The futures of these methods do not borrow the limiter, as its own methods' futures do.
+impl<P: Policy> Limiter for RateLimiter<P> {
+    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.pause_for(duration);
+        Ok(())
+    }
+
+    async fn resume(&self) -> Result<(), Error> {
+        self.resume();
+        Ok(())
+    }
+
+    async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
+        self.would_wait(n)
+    }
+
+    async fn reset(&self) -> Result<(), Error> {
+        self.reset();
+        Ok(())
+    }
+
+    async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
+        Ok(self.quota())
+    }
+
+    async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
+        Ok(self.limits(cost))
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        self.line.end(end)
+    }
+
+    fn queue_len(&self) -> usize {
+        self.queue_len()
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.queued_permits()
+    }
+
+    fn stats(&self) -> Stats {
+        self.stats()
+    }
+
+    fn waits(&self) -> Waits {
+        self.waits()
+    }
+
+    fn clock(&self) -> &Clock {
+        self.clock()
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.name()
+    }
+
+    #[cfg(feature = "metrics")]
+    fn observe(&self) -> Observe {
+        self.observe()
+    }
 }
