@@ -215,19 +215,6 @@ fn two_calls_that_wait_in_one_request_hold_nothing() {
     assert_eq!(other.do_change(connection, START + 1, b"HQ")[1], 3);
 }
 
-/// Also beyond the first sixteen.
-#[test]
-fn many_who_need_no_answer_fill_the_places() {
-    let server = Server::start();
-    let connection = &mut server.connection();
-    let mut subject = Subject::new(InFlight::new(100), "key", connection);
-    subject.held = vec![0.0];
-    for (cost, wait) in [(80, Wait::Known(0)), (81, Wait::AtLeast(0))] {
-        let answer = subject.behind(connection, (20, 1), cost);
-        assert_eq!((answer.outcome, answer.wait), (1, wait), "{cost}");
-    }
-}
-
 /// Six nested parts are still one script.
 #[test]
 fn many_parts() {

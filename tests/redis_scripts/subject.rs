@@ -46,17 +46,6 @@ impl<C> Call<C> {
     }
 }
 
-/// Callers who need no answer, as they know that they have to ask later.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ahead<C> {
-    /// How many calls come before them.
-    pub(super) behind: usize,
-    pub(super) cost: C,
-    pub(super) count: u32,
-    /// What is charged for each, if not the cost.
-    pub(super) each: f64,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wait {
     Known(u64),
@@ -182,28 +171,8 @@ impl<P: Scripted> Subject<P> {
     }
 
     pub(super) fn take(&self, now: u64, calls: &[Call<P::Cost>]) -> redis::Cmd {
-        self.take_behind(now, None, calls)
-    }
-
-    /// The same behind callers who need no answer.
-    pub(super) fn take_behind(
-        &self,
-        now: u64,
-        ahead: Option<Ahead<P::Cost>>,
-        calls: &[Call<P::Cost>],
-    ) -> redis::Cmd {
-        let mut runs: Vec<Vec<u8>> = Vec::new();
-        for (index, call) in calls.iter().enumerate() {
-            if let Some(ahead) = ahead.filter(|ahead| ahead.behind == index) {
-                let mut run = numbers::<P>(ahead.cost);
-                run.extend(ahead.count.to_le_bytes());
-                run.extend([ahead.each, 0.0].map(f64::to_le_bytes).concat());
-                run.push(4);
-                runs.push(run);
-            }
-            let run = run::<P>(*call, call.count, u8::from(call.fresh));
-            runs.push(run);
-        }
+        let runs: Vec<_> =
+            calls.iter().map(|call| run::<P>(*call, call.count, u8::from(call.fresh))).collect();
         let (first, others) = runs.split_first().expect("a call");
         let mut arguments = vec![[self.header(), first.clone()].concat()];
         if !others.is_empty() {
@@ -273,19 +242,6 @@ impl<P: Scripted> Subject<P> {
             }
             other => panic!("{other:?}"),
         }
-    }
-
-    /// The answer to a call that does not give up, behind this number of callers who need no answer.
-    pub(super) fn behind(
-        &self,
-        connection: &mut Connection,
-        (count, each): (u32, P::Cost),
-        cost: P::Cost,
-    ) -> Answer {
-        let ahead = Ahead { behind: 0, cost: each, count, each: 0.0 };
-        let newcomer = Call { patience: 1 << 40, ..Call::new(cost, 0) };
-        let request = self.take_behind(START, Some(ahead), &[newcomer]);
-        self.answers(&request.query(connection).expect("an answer")).1[0]
     }
 
     pub(super) fn ask(
