@@ -52,7 +52,6 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         line.hold_back(lands);
         line.wake_if_drained();
         let after_unlock = line.arm(|| self.alarm());
-        line.keep(|| self.this.upgrade().map(|this| this as _));
         // A caller that waits for a change does not move a clock that advances by itself.
         let clock = &self.core.context.options.clock;
         let moves = clock.advances_by_itself() && line.has_changes();

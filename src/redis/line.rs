@@ -40,7 +40,6 @@ mod time;
 mod transport;
 pub(super) mod waiter;
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,11 +171,6 @@ impl<P: Scripted> KeyLine<P> {
         self.roster.waiting() > 0 || !self.outbox.is_empty() || self.lease.is_released()
     }
 
-    /// The alarm must find the line as long as there are spare bookings, which are returned when they are due.
-    pub(crate) fn keep(&mut self, line: impl FnOnce() -> Option<Arc<dyn Any + Send + Sync>>) {
-        self.spares.keep(line);
-    }
-
     /// The slot of the last request: dropped after the lock is released, as it wakes a task.
     pub(crate) fn take_returned(&mut self) -> Option<Slot> {
         self.transport.take_returned()
@@ -284,17 +278,13 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Hands spare bookings for `cost` to the waiters from `next` on that ask for the same cost. Those that are
-    /// left stay for the next caller until they are due, or go back.
+    /// left go back, unless a waiter in the request in flight may need them.
     fn hand_on(&mut self, next: Option<WaiterId>, (mut spare, cost): (VecDeque<Booking>, P::Cost)) {
         let handed = self.roster.hand_on(next, cost, &mut spare);
         if handed.has_booked {
             self.pacing.ask_again();
         }
-        let has_booked = self.roster.front_booking().is_some();
-        let latest = self.now();
-        let stays = handed.is_asked
-            || !P::HELD && handed.is_end && self.spares.may_stay(&spare, has_booked, latest);
-        if stays && self.spares.has_room_for(cost) {
+        if handed.is_asked && self.spares.has_room_for(cost) {
             self.spares.put_aside(cost, spare);
         } else {
             self.return_all((spare, cost));
@@ -345,14 +335,6 @@ impl<P: Scripted> KeyLine<P> {
             Outcome::Refused(_) => self.stats.refused += 1,
             // Counted when the local limiter has answered.
             Outcome::Local => {}
-        }
-    }
-
-    /// The next request asks at once, and reaches this number of waiters: see [`roster`].
-    fn ask_again_for(&mut self, reach: Option<usize>) {
-        if let Some(reach) = reach {
-            self.pacing.reach_at_least(reach);
-            self.pacing.ask_again();
         }
     }
 

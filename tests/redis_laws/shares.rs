@@ -8,8 +8,7 @@ use futures::future::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tollgate::redis::{RedisGrant, RedisRateLimiter, Scripted};
 use tollgate::{
-    Acquire, Clock, Error, FixedWindow, InFlight, ManualClock, Rate, Same, SlidingWindowLog,
-    SmoothBursty,
+    Acquire, Clock, FixedWindow, InFlight, ManualClock, Rate, Same, SlidingWindowLog, SmoothBursty,
 };
 
 use crate::manual::{Manual, new_key};
@@ -260,104 +259,6 @@ async fn a_process_that_is_always_late_is_served() {
     assert!(shares[3] >= 50, "{shares:?}");
 }
 
-/// A limiter of one of two processes whose two bookings are due in 50 and 100 ms: the first is of a caller that left.
-fn with_a_booking_left<P: Scripted<Cost = u32>>(
-    policy: &P,
-    clock: &ManualClock,
-) -> [RedisRateLimiter<P, Manual>; 2] {
-    let (key, connection) = (new_key(), Manual::new(clock));
-    let limiter = || {
-        RedisRateLimiter::builder(policy.clone(), connection.clone(), &*key).clock(clock).build()
-    };
-    let both = [limiter(), limiter()];
-    leave_bookings(std::slice::from_ref(&both), clock);
-    both
-}
-
-/// At each key of the two processes.
-fn leave_bookings<P: Scripted<Cost = u32>>(
-    keys: &[[RedisRateLimiter<P, Manual>; 2]],
-    clock: &ManualClock,
-) {
-    let join = |limiter: &RedisRateLimiter<P, Manual>| {
-        let mut caller = limiter.acquire(1);
-        assert!((&mut caller).now_or_never().is_none());
-        caller
-    };
-    keys.iter().for_each(|[one, _]| drop(one.acquire(1).now_or_never().expect("at once")));
-    let leave: Vec<_> = keys.iter().map(|[one, _]| join(one)).collect();
-    let stay: Vec<_> = keys.iter().map(|[_, other]| join(other)).collect();
-    clock.advance(ms(10));
-    drop(leave);
-    clock.advance(ms(10));
-    std::mem::forget(stay);
-}
-
-/// When all callers had a booking, that of a caller that left was lost.
-#[test]
-fn a_booking_of_a_caller_that_left_is_for_the_next() {
-    let clock = ManualClock::new();
-    let policy = SmoothBursty::new(Rate::per_second(20.0)).max_burst(ms(0));
-    let [one, _other] = with_a_booking_left(&policy, &clock);
-    assert_eq!(one.stats().given_up, 1);
-    let requests = one.counters().requests;
-    // One that cannot wait for it does not get it.
-    let refused = one.try_acquire(1).now_or_never().expect("at once");
-    assert!(refused.is_err());
-    assert_eq!(one.counters().requests, requests + 1);
-    let mut next = one.acquire(1);
-    assert!((&mut next).now_or_never().is_none());
-    clock.advance(ms(30));
-    let grant = next.now_or_never().expect("it is due").expect("granted");
-    assert_eq!(grant.waited(), ms(30));
-    assert_eq!(one.counters().requests, requests + 1);
-}
-
-/// It goes back when it is due, or earlier before a change and when asked to.
-#[test]
-fn a_booking_that_no_caller_takes_goes_back() {
-    let policy = SlidingWindowLog::new(1, ms(50));
-    for flushes in [false, true] {
-        let clock = ManualClock::new();
-        let [one, _other] = with_a_booking_left(&policy, &clock);
-        let requests = one.counters().requests;
-        clock.advance(ms(10));
-        assert_eq!(one.counters().requests, requests, "it stays");
-        if flushes {
-            one.flush().now_or_never().expect("at once").expect("Redis is there");
-        } else {
-            clock.advance(ms(19));
-            assert_eq!(one.counters().requests, requests, "it stays");
-            clock.advance(ms(1));
-        }
-        assert_eq!(one.counters().requests, requests + 1, "it goes back");
-    }
-}
-
-#[test]
-fn a_flush_is_for_all_keys_even_if_one_fails() {
-    for failing in [0, 1] {
-        let clock = ManualClock::new();
-        let connection = Manual::new(&clock);
-        let policy = SlidingWindowLog::new(1, ms(50));
-        let keys = [(); 2].map(|()| new_key());
-        let process = |()| {
-            let builder = RedisRateLimiter::builder(policy.clone(), connection.clone(), &*keys[0]);
-            builder.clock(&clock).build()
-        };
-        let processes = [(); 2].map(process);
-        let at = |key: &String| processes.each_ref().map(|process| process.at(&**key));
-        leave_bookings(&keys.each_ref().map(at), &clock);
-        connection.set_bytes(&keys[failing], b"foreign");
-        let [one, _] = &processes;
-        let requests = one.counters().requests;
-        let flushed = one.flush().now_or_never().expect("at once");
-        assert!(matches!(flushed, Err(Error::Store(_))), "{flushed:?}");
-        assert_eq!(one.counters().requests, requests + 2);
-    }
-}
-
-/// The alarm that gives it back finds it without a handle.
 #[test]
 fn a_booking_of_the_last_handle_goes_back() {
     let clock = ManualClock::new();

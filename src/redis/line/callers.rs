@@ -36,14 +36,11 @@ impl<P: Scripted> KeyLine<P> {
             stage: Stage::Waiting(turn),
             projected: None,
             limited_by: None,
-            counted: false,
         };
-        let spare = self.spares.first_for(cost).filter(|booking| waiter.is_in_time(booking));
         let needs_answer = turn != Turn::New || deadline.is_some() || self.context.scripts.room;
-        let (id, reach) = self.roster.enter(waiter, ahead, needs_answer, waker);
-        self.ask_again_for(reach);
-        if self.roster.head() == Some(id) && spare.is_some() {
-            self.hand_on_spare();
+        let (id, is_due) = self.roster.enter(waiter, ahead, needs_answer, waker);
+        if is_due {
+            self.pacing.ask_again();
         }
         Ok(id)
     }
@@ -67,7 +64,6 @@ impl<P: Scripted> KeyLine<P> {
         if let Some(deadline) = deadline
             && let Some((due, part)) = self.pacing.refuses(now, cost, deadline)
             && self.roster.waiting() == 0
-            && self.spares.is_empty()
         {
             self.context.counters.denied_locally.add(1);
             return refused(Error::Denied { retry_after: Some(due.since(now)), part });
@@ -124,6 +120,8 @@ impl<P: Scripted> KeyLine<P> {
             }
             Stage::Booked(booking) => {
                 self.stats.given_up += 1;
+                // It may have counted this booking.
+                self.pacing.forget_refusal();
                 let next = self.roster.remove_booked(id);
                 self.hand_on(next, ([booking].into(), cost));
             }

@@ -8,7 +8,7 @@ use super::change::KeyChange;
 use crate::redis::connection::{Failure, Reply};
 use crate::redis::context::Slot;
 use crate::redis::health::Group;
-use crate::redis::script::wire::{Ahead, Call};
+use crate::redis::script::wire::Call;
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
@@ -17,8 +17,7 @@ pub(super) const BATCH: usize = 1024;
 
 /// The kind of a request, and the callers that wait for its reply.
 pub(crate) enum RequestKind<C> {
-    /// Some of them may be behind waiters that are only projected.
-    Take(Option<Ahead<C>>, Vec<WaiterId>),
+    Take(Vec<WaiterId>),
     Change(Vec<KeyChange<C>>),
     /// Whether the server is back.
     Probe,

@@ -180,14 +180,6 @@ impl<C: Cost> Pacing<C> {
         4 * poll_pause(self.passed) + Duration::from_millis(50)
     }
 
-    /// The head was not asked for. It is due before those behind it: if they could be granted earlier than it is
-    /// asked for, permits have come back.
-    pub(super) fn plan_by_others(&mut self, soonest: Option<Nanos>) {
-        if soonest.is_some_and(|due| self.asks_at().is_some_and(|at| due < at)) {
-            self.ask_at = None;
-        }
-    }
-
     /// Plans the next request after a reply.
     pub(super) fn plan<P: Scripted<Cost = C>>(
         &mut self,
@@ -291,11 +283,6 @@ mod tests {
         assert!(!pacing.was_time(at(49)) && pacing.was_time(at(50)));
         pacing.refresh_at = at(20);
         assert_eq!((pacing.asks_at(), pacing.reach(at(20))), (Some(at(20)), 9));
-        // Those behind it are due before it is asked for.
-        pacing.plan_by_others(Some(at(20)));
-        assert!(pacing.ask_at.is_some());
-        pacing.plan_by_others(Some(at(19)));
-        assert!(pacing.ask_at.is_none());
     }
 
     /// Twice as many if all were booked, else twice what was; and of a window that has just begun no more than before,

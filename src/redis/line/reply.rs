@@ -95,7 +95,7 @@ impl<P: Scripted> KeyLine<P> {
     fn repeat(&mut self, kind: RequestKind<P::Cost>) {
         self.lease.failed(&self.context, self.now(), false);
         match kind {
-            RequestKind::Take(_, ids) => {
+            RequestKind::Take(ids) => {
                 for id in ids {
                     self.roster.unask(id);
                 }
@@ -116,7 +116,7 @@ impl<P: Scripted> KeyLine<P> {
             self.lease.failed(&self.context, self.now(), may_have_booked);
         }
         match kind {
-            RequestKind::Take(_, ids) => {
+            RequestKind::Take(ids) => {
                 for id in ids {
                     if self.roster.unask(id) {
                         let outcome = match error.is_unavailable()
@@ -168,13 +168,10 @@ impl<P: Scripted> KeyLine<P> {
             return Some(self.disagree(&mut request.kind, (word, *number, bytes)));
         }
         match &mut request.kind {
-            RequestKind::Take(ahead, ids) => {
+            RequestKind::Take(ids) => {
                 let answers = wire::answers(reply, &request.calls, self.context.scripts.parts)?;
                 self.note_answer(request.at);
-                // The waiters within reach; the others are newcomers behind waiters that were not asked for.
-                let within = ahead.map_or(ids.len(), |ahead| ahead.behind);
-                let sent = (request.at, request.policy);
-                self.taken((ids, within), sent, answers);
+                self.taken(ids, (request.at, request.policy), answers);
                 self.set_again();
             }
             RequestKind::Change(changes) => {
@@ -228,33 +225,19 @@ impl<P: Scripted> KeyLine<P> {
         Rest::Repeat
     }
 
-    /// Redis has answered for waiters. `within`: how many of them are within reach.
-    fn taken(
-        &mut self,
-        (ids, within): (&[WaiterId], usize),
-        sent: (Nanos, u32),
-        answers: Vec<Answer>,
-    ) {
+    /// Redis has answered for waiters.
+    fn taken(&mut self, ids: &[WaiterId], sent: (Nanos, u32), answers: Vec<Answer>) {
         let now = self.now();
         self.context.counters.asked.add(ids.len());
         let (was_time, passed) = (self.pacing.was_time(sent.0), self.pacing.passed());
-        let soonest = answers.first().filter(|answer| answer.verdict != Verdict::Full);
-        let soonest = soonest.and_then(|answer| answer.wait);
         let mut taken = self.begin_taken(sent);
-        for (index, (&id, answer)) in ids.iter().zip(answers).enumerate() {
-            if index == within {
-                self.hand_on(self.roster.head(), (std::mem::take(&mut taken.spare), taken.cost));
-            }
+        for (&id, answer) in ids.iter().zip(answers) {
             self.settle(id, &answer, &mut taken);
         }
         let Taken { spare, cost, booked, first_due, later, .. } = taken;
         // Waiters may have come meanwhile.
         self.hand_on(self.roster.head(), (spare, cost));
         self.lease.begin(&self.context, sent.0);
-        if within == 0 {
-            self.pacing.plan_by_others(soonest.map(|wait| now.saturating_add(wait)));
-            return;
-        }
         let head = match later {
             None => Head::Served,
             Some((id, _)) if self.roster.head() != Some(id) => Head::Unasked,
@@ -268,7 +251,8 @@ impl<P: Scripted> KeyLine<P> {
                 Head::Later { cost: self.roster[id].cost, wait, passed }
             }
         };
-        let batch = Batch { within, booked, first_due, last_due: self.spares.last_due() };
+        let batch =
+            Batch { within: ids.len(), booked, first_due, last_due: self.spares.last_due() };
         self.pacing.plan(&self.context, now, &batch, head);
     }
 
@@ -309,8 +293,7 @@ impl<P: Scripted> KeyLine<P> {
             if taken.is_overdue {
                 self.return_booking(cost, booking);
                 if self.roster.unask(id) {
-                    let reach = self.roster.later(id);
-                    self.ask_again_for(reach);
+                    self.roster.wait_on(id);
                 }
                 return;
             }
@@ -343,8 +326,7 @@ impl<P: Scripted> KeyLine<P> {
         self.roster.project(id, due);
         match answer.verdict {
             Verdict::Later => {
-                let reach = self.roster.wait_on(id);
-                self.ask_again_for(reach);
+                self.roster.wait_on(id);
                 taken.later.get_or_insert((id, answer.wait));
             }
             Verdict::Full => {

@@ -7,11 +7,10 @@ use super::KeyLine;
 use super::change::{KeyChange, Refund};
 use super::flight::{InFlightRequest, RequestEnd, RequestKind, Step};
 use super::waiter::Turn;
-use crate::policy::PolicyExt;
 use crate::redis::connection::IDLE;
 use crate::redis::context::Slot;
 use crate::redis::health::SendPermission;
-use crate::redis::script::wire::{Ahead, Call};
+use crate::redis::script::wire::Call;
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
@@ -51,7 +50,7 @@ impl<P: Scripted> KeyLine<P> {
         };
         self.agreement.asks(&kind);
         let calls = match &kind {
-            RequestKind::Take(ahead, ids) => self.calls(*ahead, ids),
+            RequestKind::Take(ids) => self.calls(ids),
             RequestKind::Change(_) | RequestKind::Probe => Vec::new(),
         };
         Some(InFlightRequest {
@@ -73,12 +72,10 @@ impl<P: Scripted> KeyLine<P> {
             SendPermission::Wait => return None,
         }
         if self.transport.changed_last() || self.outbox.is_empty() {
-            let policy = self.agreement.policy();
-            let is_sum = |cost| policy.ready_behind(&policy.idle(now), now, 0, cost).is_some();
             let (reach, sent) = (self.pacing.reach(now), self.outbox.sent());
-            let (ahead, ids) = self.roster.ask(reach, sent, self.context.scripts.room, is_sum);
+            let ids = self.roster.ask(reach, sent, self.context.scripts.room);
             if !ids.is_empty() {
-                return Some(RequestKind::Take(ahead, ids));
+                return Some(RequestKind::Take(ids));
             }
         }
         if !self.outbox.is_empty() {
@@ -90,8 +87,8 @@ impl<P: Scripted> KeyLine<P> {
         self.outage.is_on().then_some(RequestKind::Probe)
     }
 
-    fn calls(&self, ahead: Option<Ahead<P::Cost>>, ids: &[WaiterId]) -> Vec<Call<P::Cost>> {
-        let head = ids.first().copied().filter(|_| ahead.is_none_or(|ahead| ahead.behind > 0));
+    fn calls(&self, ids: &[WaiterId]) -> Vec<Call<P::Cost>> {
+        let head = ids.first().copied();
         let call = |&id| {
             let waiter = &self.roster[id];
             let patience = waiter.deadline.map(|deadline| deadline.since(self.now()));
@@ -107,8 +104,8 @@ impl<P: Scripted> KeyLine<P> {
     fn arguments(&mut self, kind: &RequestKind<P::Cost>, calls: &[Call<P::Cost>]) -> Vec<Vec<u8>> {
         let header = || self.agreement.header_of_key().bytes.clone();
         let mut arguments = match kind {
-            RequestKind::Take(ahead, _) => {
-                wire::calls::<P>(self.agreement.header(), *ahead, calls.iter().copied())
+            RequestKind::Take(_) => {
+                wire::calls::<P>(self.agreement.header(), calls.iter().copied())
             }
             RequestKind::Change(changes) => vec![header(), self.todo(changes)],
             // It writes, so it fails at a read-only server.

@@ -1,7 +1,4 @@
 //! The waiters of a key: their order, their bookings, and the outcomes that they have not fetched.
-//!
-//! Where a change of the order asks for a request at once, it returns the *reach*: how many waiters that request has
-//! to ask for at least.
 
 use std::collections::VecDeque;
 use std::ops::Index;
@@ -9,12 +6,11 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::flight::BATCH;
-use super::waiter::{Answered, Booking, GrantInfo, KeyWaiter, Outcome, Stage, Turn};
+use super::waiter::{Booking, GrantInfo, KeyWaiter, Outcome, Stage, Turn};
 use crate::clock::Alarm;
 use crate::error::QueueLimit;
 use crate::part::Part;
 use crate::policy::Cost;
-use crate::redis::script::wire::Ahead;
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Arrival, Bounds, Place, WaitQueue, WaiterId};
 
@@ -26,8 +22,8 @@ pub(super) struct Roster<C> {
     queue: WaitQueue<KeyWaiter<C>>,
     /// The first waiter without a booking.
     head: Option<WaiterId>,
-    /// The waiters from the head on that need no answer now.
-    later: Answered<C>,
+    /// Some of those without a booking need an answer at once.
+    has_questions: bool,
     /// How many bookings there have been: the places of the waiters with one.
     booked: u64,
     /// Waiters without a booking; and stale entries, which stay in the queue until the reply.
@@ -44,8 +40,6 @@ pub(super) struct HandedOn {
     pub(super) has_booked: bool,
     /// Whether they are for a waiter that is in the request in flight, if that does not get one of its own.
     pub(super) is_asked: bool,
-    /// Whether no waiter is left that could get one.
-    pub(super) is_end: bool,
 }
 
 impl<C> Index<WaiterId> for Roster<C> {
@@ -59,8 +53,17 @@ impl<C> Index<WaiterId> for Roster<C> {
 /// The order.
 impl<C: Cost> Roster<C> {
     pub(super) fn new() -> Self {
-        let (head, later, booked, waiting, gone, permits, served) = Default::default();
-        Self { queue: WaitQueue::new(), head, later, booked, waiting, gone, permits, served }
+        let (head, has_questions, booked, waiting, gone, permits, served) = Default::default();
+        Self {
+            queue: WaitQueue::new(),
+            head,
+            has_questions,
+            booked,
+            waiting,
+            gone,
+            permits,
+            served,
+        }
     }
 
     /// How many callers wait.
@@ -134,14 +137,14 @@ impl<C: Cost> Roster<C> {
     }
 
     /// A caller joins: behind all others, or ahead of those that came later by their arrivals. Waiters with a booking are
-    /// not overtaken. `ahead`: by how much it goes ahead.
+    /// not overtaken. `ahead`: by how much it goes ahead. Returns whether a request is due at once.
     pub(super) fn enter(
         &mut self,
         waiter: KeyWaiter<C>,
         ahead: Duration,
         needs_answer: bool,
         waker: Option<Waker>,
-    ) -> (WaiterId, Option<usize>) {
+    ) -> (WaiterId, bool) {
         self.permits = self.permits.saturating_add(waiter.cost.permits());
         self.waiting += 1;
         // A caller that has no time to wait gets its outcome with the reply.
@@ -149,90 +152,14 @@ impl<C: Cost> Roster<C> {
         let arrival = Arrival::new(waiter.joined, ahead);
         let place = Place::new(arrival, None, waiter.cost.permits());
         let id = self.queue.join(&place, waiter, at, waker);
-        let mut reach = match self.queue.behind(id) {
-            None => {
-                self.head.get_or_insert(id);
-                self.later.next.get_or_insert(id);
-                None
-            }
-            Some(next) => self.entered_before(next, id, needs_answer),
-        };
-        if self.later.next == Some(id) && !needs_answer {
-            // It waits as long as it takes.
-            reach = reach.max(self.later(id));
-        }
-        (id, reach)
-    }
-
-    /// A caller has entered ahead of `next`, which has no booking.
-    fn entered_before(
-        &mut self,
-        next: WaiterId,
-        id: WaiterId,
-        needs_answer: bool,
-    ) -> Option<usize> {
-        let is_head = self.head == Some(next);
-        if is_head {
+        self.has_questions |= needs_answer;
+        let next = self.queue.behind(id);
+        if self.head == next {
             self.head = Some(id);
         }
-        let (cost, next_cost) = (self.queue[id].cost, self.queue[next].cost);
-        // What has left in the middle of a request is not counted, wherever it is.
-        let mut behind = std::iter::successors(Some(next), |&id| self.queue.behind(id));
-        let behind = behind.find(|&id| !matches!(self.queue[id].stage, Stage::Stale(_)));
-        let mut reach = None;
-        match behind.filter(|&behind| self.queue[behind].counted) {
-            Some(counted) => {
-                self.queue[id].projected = self.queue[counted].projected;
-                reach = self.count_as_answered(id, needs_answer);
-            }
-            None if self.later.next == behind => self.later.next = Some(id),
-            None => {}
-        }
-        reach.max((is_head && next_cost != cost).then_some(0))
-    }
-
-    /// Counts a waiter that has entered ahead of one that is counted.
-    fn count_as_answered(&mut self, id: WaiterId, needs_answer: bool) -> Option<usize> {
-        let waiter = &mut self.queue[id];
-        waiter.counted = true;
-        self.later.join(waiter.cost);
-        // The next request reaches it, or only the first.
-        let reach = if needs_answer { self.reach_of(id) } else { None };
-        if reach.is_none()
-            && let Stage::Waiting(_) = self.queue[id].stage
-        {
-            self.reserved(id);
-            self.queue[id].stage = Stage::Waiting(Turn::Later);
-        }
-        reach
-    }
-
-    /// This waiter needs no answer until the head is due.
-    pub(super) fn later(&mut self, id: WaiterId) -> Option<usize> {
-        let mut reach = None;
-        if !self.queue[id].counted {
-            // Those that have entered ahead of it since it was asked for.
-            while let Some(next) = self.later.next.filter(|&next| next != id) {
-                self.later.next = self.queue.behind(next);
-                if matches!(self.queue[next].stage, Stage::Waiting(_)) {
-                    reach = reach.max(self.count_as_answered(next, true));
-                }
-            }
-            self.later.next = self.queue.behind(id);
-            self.later.join(self.queue[id].cost);
-            self.queue[id].counted = true;
-        }
-        self.queue[id].stage = Stage::Waiting(Turn::Later);
-        reach
-    }
-
-    /// A waiter without a booking gets one, or leaves.
-    fn not_later(&mut self, id: WaiterId) {
-        if std::mem::take(&mut self.queue[id].counted) {
-            self.later.leave(self.queue[id].cost);
-        } else if self.later.next == Some(id) {
-            self.later.next = self.queue.behind(id);
-        }
+        // The first one may be ready earlier than the one that was first.
+        let is_other = |next| self.head == Some(id) && self.queue[next].cost != self.queue[id].cost;
+        (id, next.is_some_and(is_other))
     }
 
     /// A reservation learns when its turn comes.
@@ -246,9 +173,6 @@ impl<C: Cost> Roster<C> {
         if self.head == Some(id) {
             self.head = self.queue.behind(id);
         }
-        if self.later.next == Some(id) {
-            self.later.next = self.queue.behind(id);
-        }
         self.queue.unlink(id);
         self.permits = self.permits.saturating_sub(self.queue[id].cost.permits());
     }
@@ -256,51 +180,31 @@ impl<C: Cost> Roster<C> {
 
 /// Requests and their answers.
 impl<C: Cost> Roster<C> {
-    /// Chooses the waiters to ask for: the first `reach`; and all up to the last newcomer that needs a reply at once,
-    /// except those between that need none. A waiter does not overtake a change that was made before it came, because
-    /// it must see the effect: `sent` changes are. `room`: whether a newcomer needs a reply that waits as long as it
-    /// takes. `is_sum`: whether one charge for several such costs is the same as one for each.
-    pub(super) fn ask(
-        &mut self,
-        reach: usize,
-        sent: u64,
-        room: bool,
-        is_sum: impl FnOnce(C) -> bool,
-    ) -> (Option<Ahead<C>>, Vec<WaiterId>) {
-        let may = |id: &WaiterId| self.queue[*id].changes <= sent;
-        let mut ids: Vec<_> = self.unbooked().take_while(may).take(reach).collect();
-        let ahead = self.ahead(&ids, is_sum);
-        let next = match (&ahead, ids.last()) {
-            (Some(_), _) => self.later.next,
-            (None, Some(&last)) => self.queue.behind(last),
-            (None, None) => self.head,
-        };
-        let (within, mut wanted) = (ids.len(), ids.len());
-        let others = std::iter::successors(next, |&id| self.queue.behind(id)).take_while(may);
-        for id in others.take(BATCH - within) {
+    /// Chooses the waiters to ask for: the first `reach`, and all up to the last that needs an answer at once. A waiter
+    /// does not overtake a change that was made before it came, because it must see the effect: `sent` changes are.
+    /// `room`: whether a newcomer needs a reply that waits as long as it takes.
+    pub(super) fn ask(&mut self, reach: usize, sent: u64, room: bool) -> Vec<WaiterId> {
+        let most = if self.has_questions { BATCH } else { reach };
+        let first: Vec<_> = self.unbooked().take(most).collect();
+        let mut ids: Vec<_> =
+            first.iter().copied().take_while(|&id| self.queue[id].changes <= sent).collect();
+        // Those behind others than these stay for a later request.
+        self.has_questions &= first.len() == BATCH || ids.len() < first.len();
+        let needs_answer = |&id: &WaiterId| {
             let waiter = &self.queue[id];
-            ids.push(id);
-            let turn = waiter.stage.turn();
-            let wants = turn == Some(Turn::Reserving)
-                || turn == Some(Turn::New) && (waiter.deadline.is_some() || room);
-            if wants {
-                wanted = ids.len();
+            match waiter.stage.turn() {
+                Some(Turn::Reserving) => true,
+                Some(Turn::New) => waiter.deadline.is_some() || room,
+                _ => false,
             }
-        }
-        ids.truncate(wanted);
+        };
+        let wanted = ids.iter().rposition(needs_answer).map_or(0, |last| last + 1);
+        ids.truncate(wanted.max(reach));
         for &id in &ids {
             let stage = &mut self.queue[id].stage;
             *stage = Stage::Asked(stage.turn().unwrap_or(Turn::Later));
         }
-        (ahead.filter(|_| wanted > within), ids)
-    }
-
-    /// The waiters behind `ids` that need no answer.
-    fn ahead(&self, ids: &[WaiterId], is_sum: impl FnOnce(C) -> bool) -> Option<Ahead<C>> {
-        let first = ids.last().map_or(self.head, |&last| self.queue.behind(last))?;
-        let first = self.queue[first].cost;
-        let costs: Vec<_> = ids.iter().map(|&id| self.queue[id].cost).collect();
-        self.later.ahead(first, &costs, is_sum(first))
+        ids
     }
 
     /// The request in flight has ended for a waiter. Whether it still waits.
@@ -316,6 +220,7 @@ impl<C: Cost> Roster<C> {
             stage => {
                 if let Stage::Asked(turn) = *stage {
                     *stage = Stage::Waiting(turn);
+                    self.has_questions |= turn != Turn::Later;
                 }
                 true
             }
@@ -334,9 +239,9 @@ impl<C: Cost> Roster<C> {
     }
 
     /// Redis has answered for a waiter: later.
-    pub(super) fn wait_on(&mut self, id: WaiterId) -> Option<usize> {
+    pub(super) fn wait_on(&mut self, id: WaiterId) {
         self.reserved(id);
-        self.later(id)
+        self.queue[id].stage = Stage::Waiting(Turn::Later);
     }
 
     /// Books the first waiter without a booking, or one that was asked for before others entered ahead of it.
@@ -344,7 +249,6 @@ impl<C: Cost> Roster<C> {
         self.queue.set_deadline(id, None);
         self.waiting -= 1;
         self.reserved(id);
-        self.not_later(id);
         if self.head == Some(id) {
             self.head = self.queue.behind(id);
         }
@@ -389,7 +293,7 @@ impl<C: Cost> Roster<C> {
                 Stage::Over(_) => break,
             }
         }
-        HandedOn { has_booked, is_asked, is_end: next.is_none() }
+        HandedOn { has_booked, is_asked }
     }
 
     /// The waiters with a booking wait without one, as at first. Returns the bookings.
@@ -406,8 +310,6 @@ impl<C: Cost> Roster<C> {
             let waiter = &mut self.queue[id];
             waiter.stage = Stage::Waiting(Turn::Later);
             let (cost, deadline) = (waiter.cost, waiter.deadline);
-            waiter.counted = true;
-            self.later.join(cost);
             self.queue.set_deadline(id, deadline);
             self.waiting += 1;
             bookings.push((cost, booking));
@@ -459,7 +361,6 @@ impl<C: Cost> Roster<C> {
     /// next may be ready earlier.
     pub(super) fn give_up(&mut self, id: WaiterId, outcome: Option<Outcome>) -> bool {
         self.waiting -= 1;
-        self.not_later(id);
         let waiter = &mut self.queue[id];
         if waiter.stage.is_asked() {
             waiter.stage = Stage::Stale(outcome);

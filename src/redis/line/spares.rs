@@ -1,16 +1,10 @@
-//! Spare bookings, whose caller has left: they go to the next waiters, stay for the next caller until they are
-//! due, or are returned to Redis.
+//! Spare bookings, whose caller has left: they go to the next waiters, or are returned to Redis.
 
-use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::waiter::Booking;
 use crate::units::Nanos;
-
-/// A booking stays for the next caller if it is due within this time: others may need one that is due later.
-const STAYS: Duration = Duration::from_millis(500);
 
 /// Adds a spare booking. They are handed on in the order in which they are due.
 pub(super) fn put_aside(spare: &mut VecDeque<Booking>, booking: Booking) {
@@ -20,30 +14,18 @@ pub(super) fn put_aside(spare: &mut VecDeque<Booking>, booking: Booking) {
 
 #[derive(Default)]
 pub(super) struct Spares<C> {
-    /// All of one cost, for the waiters that are being asked for or the next callers.
+    /// All of one cost, for the waiters that are being asked for.
     bookings: VecDeque<Booking>,
     cost: C,
     /// When the last booking is due, spare or not.
     last_due: Nanos,
     /// When it was noticed that the process had stood still, until the next grant.
     stood_still: Option<Nanos>,
-    /// Keeps the line until its spare bookings have gone back.
-    keeps: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl<C: Copy + PartialEq> Spares<C> {
     pub(super) fn is_empty(&self) -> bool {
         self.bookings.is_empty()
-    }
-
-    /// The first of them, if they are for this cost.
-    pub(super) fn first_for(&self, cost: C) -> Option<Booking> {
-        self.bookings.front().copied().filter(|_| self.cost == cost)
-    }
-
-    /// When the first of them is due.
-    pub(super) fn first_due(&self) -> Option<Nanos> {
-        self.bookings.front().map(|booking| booking.due)
     }
 
     pub(super) fn last_due(&self) -> Nanos {
@@ -53,13 +35,6 @@ impl<C: Copy + PartialEq> Spares<C> {
     /// Takes all of them, and their cost.
     pub(super) fn take(&mut self) -> (VecDeque<Booking>, C) {
         (std::mem::take(&mut self.bookings), self.cost)
-    }
-
-    /// Takes those that are due, and their cost.
-    pub(super) fn take_due(&mut self, now: Nanos) -> (VecDeque<Booking>, C) {
-        let later = self.bookings.partition_point(|booking| booking.due <= now);
-        let later = self.bookings.split_off(later);
-        (std::mem::replace(&mut self.bookings, later), self.cost)
     }
 
     /// The same as `take`, for the bookings of a reply to be added. `has_booked`: whether a waiter has one.
@@ -81,14 +56,6 @@ impl<C: Copy + PartialEq> Spares<C> {
         // Never before an earlier booking, even if this reply was quicker.
         self.last_due = now.saturating_add(wait).max(self.last_due);
         Booking { sequence, due: self.last_due, earliest: sent.saturating_add(wait), policy }
-    }
-
-    /// Whether such bookings may stay for the next caller. `has_booked`: whether a waiter has one.
-    pub(super) fn may_stay(&self, spare: &VecDeque<Booking>, has_booked: bool, now: Nanos) -> bool {
-        // No caller may pass one that is booked later.
-        let last = if has_booked { self.last_due } else { Nanos::ZERO };
-        let stays = last..=now.saturating_add(STAYS);
-        spare.iter().all(|booking| stays.contains(&booking.due))
     }
 
     /// Whether there is none of another cost.
@@ -120,13 +87,6 @@ impl<C: Copy + PartialEq> Spares<C> {
     pub(super) fn note_grant(&mut self) {
         self.stood_still = None;
     }
-
-    /// The alarm must find the line as long as there are spare bookings.
-    pub(super) fn keep(&mut self, line: impl FnOnce() -> Option<Arc<dyn Any + Send + Sync>>) {
-        if self.bookings.is_empty() == self.keeps.is_some() {
-            self.keeps = if self.bookings.is_empty() { None } else { line() };
-        }
-    }
 }
 
 #[cfg(test)]
@@ -148,16 +108,12 @@ mod tests {
     #[test]
     fn spare_bookings_wait_in_the_order_in_which_they_are_due() {
         let mut spares = Spares::<u32>::default();
-        assert!(spares.is_empty() && spares.has_room_for(3) && spares.first_due().is_none());
+        assert!(spares.is_empty() && spares.has_room_for(3));
         spares.put_aside(3, [30, 10, 20].map(booking).into());
         assert!(!spares.is_empty() && spares.has_room_for(3) && !spares.has_room_for(4));
-        assert_eq!(spares.first_for(3).map(|booking| booking.due), Some(at(10)));
-        assert!(spares.first_for(4).is_none());
-        assert_eq!(spares.first_due(), Some(at(10)));
-        let (due, cost) = spares.take_due(at(20));
-        assert_eq!((dues(&due), cost), (vec![at(10), at(20)], 3));
-        let (rest, cost) = spares.take();
-        assert_eq!((dues(&rest), cost, spares.is_empty()), (vec![at(30)], 3, true));
+        let (all, cost) = spares.take();
+        assert_eq!((dues(&all), cost), (vec![at(10), at(20), at(30)], 3));
+        assert!(spares.is_empty());
     }
 
     /// None is due before another that was booked earlier, though its reply was quicker; and in the worst case the
@@ -184,17 +140,6 @@ mod tests {
         assert_eq!(spares.last_due(), at(160));
         spares.take_for_reply(false);
         assert_eq!(spares.last_due(), Nanos::ZERO);
-    }
-
-    #[test]
-    fn spare_bookings_stay_unless_they_are_far_ahead_or_before_a_waiters() {
-        let mut spares = Spares::<u32>::default();
-        spares.booking(at(100), (at(100), 0), 1, Duration::from_millis(50));
-        let stay = |due: &[u64], has_booked| {
-            spares.may_stay(&due.iter().copied().map(booking).collect(), has_booked, at(100))
-        };
-        assert!(stay(&[150, 600], true) && !stay(&[150, 601], true));
-        assert!(!stay(&[149, 600], true) && stay(&[149, 600], false));
     }
 
     #[test]

@@ -31,10 +31,6 @@ impl<P: Scripted> KeyLine<P> {
         {
             self.return_overdue();
         }
-        if self.spare_until().is_some_and(|due| due <= now) {
-            let due = self.spares.take_due(now);
-            self.return_all(due);
-        }
         while let Some(waited) = self.roster.grant_due(now) {
             self.stats.grant(waited);
             self.spares.note_grant();
@@ -79,12 +75,6 @@ impl<P: Scripted> KeyLine<P> {
     fn return_overdue(&mut self) {
         self.spares.note_standstill(self.now());
         self.return_bookings();
-    }
-
-    /// When the first spare booking goes back, unless it may be needed for a waiter in the request in flight.
-    fn spare_until(&self) -> Option<Nanos> {
-        let may_go = self.roster.head().is_none() || self.transport.is_free();
-        self.spares.first_due().filter(|_| may_go)
     }
 
     /// If Redis has been away for the deadline, no caller waits for it any longer.
@@ -169,7 +159,7 @@ impl<P: Scripted> KeyLine<P> {
     fn next_turn(&self) -> Option<Nanos> {
         let booking = self.roster.front_booking().map(|booking| booking.due);
         let deadline = self.roster.first_deadline().map(|(deadline, _)| deadline);
-        booking.into_iter().chain(deadline).chain(self.spare_until()).min()
+        booking.into_iter().chain(deadline).min()
     }
 
     /// The same as long as Redis is there.

@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn changes_and_waiters_take_turns() {
         let mut transport = Transport::default();
-        for kind in [RequestKind::Change(Vec::new()), RequestKind::Take(None, Vec::new())] {
+        for kind in [RequestKind::Change(Vec::new()), RequestKind::Take(Vec::new())] {
             let request = request(kind);
             let kinds = (request.is_change(), request.is_take(), request.is_probe());
             transport.take_off(&context(), at(0), request);

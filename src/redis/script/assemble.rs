@@ -78,8 +78,6 @@ impl Lua {
             ("punish", self.has("refused")),
             ("alone", alone),
             ("parts", !one_number),
-            ("several", header.also.contains(&"several")),
-            ("linear", !header.also.contains(&"several")),
         ];
         let policy = self.policy(&header, change);
         let functions = if alone { Functions::of(&policy) } else { None };
@@ -283,9 +281,6 @@ impl Lua {
         );
         for name in functions {
             let _ = write!(text, ", {name} = {name}");
-        }
-        if header.also.contains(&"several") {
-            text += ", several = true";
         }
         text += "}\nend)(),\n";
         text

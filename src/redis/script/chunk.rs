@@ -19,9 +19,8 @@ pub(crate) struct ChunkHeader {
     /// Whether it keeps how much of a charge may come back: `lua/lows.lua`.
     pub(super) lows: bool,
     pub(super) is_part: bool,
-    /// Functions besides the five that every policy has; `several`, if `charge` takes a number of callers:
-    /// otherwise a charge for the sum is the same as one for each; and `numbers`, if a refund compares the
-    /// numbers of charges: otherwise it only asks whether its charge was the last.
+    /// Functions besides the five that every policy has; and `numbers`, if a refund compares the numbers of charges:
+    /// otherwise it only asks whether its charge was the last.
     pub(super) also: Vec<&'static str>,
 }
 

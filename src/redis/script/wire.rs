@@ -161,33 +161,10 @@ fn put_cost(cost: impl Cost, bytes: &mut Vec<u8>) {
     bytes.extend(cost.numbers().flat_map(u32::to_le_bytes));
 }
 
-/// Callers ahead that need no answer: they wait for a later request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ahead<C> {
-    /// The number of calls before them.
-    pub(crate) behind: usize,
-    /// The cost of each of them, or of the first if `sum` stands for all.
-    pub(crate) cost: C,
-    pub(crate) count: usize,
-    /// The sum of their costs, if one charge for it is the same as one for each.
-    pub(crate) sum: Option<u64>,
-}
-
-fn put_ahead<P: Scripted>(ahead: Ahead<P::Cost>, bytes: &mut Vec<u8>) {
-    let count = if ahead.sum.is_some() { 1 } else { ahead.count };
-    put_cost(ahead.cost, bytes);
-    bytes.extend(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
-    #[allow(clippy::cast_precision_loss)] // 2^53 permits
-    bytes.extend((ahead.sum.unwrap_or(0) as f64).to_le_bytes());
-    bytes.extend([0; 8]);
-    bytes.push(4);
-}
-
 /// Writes calls in their order; calls that differ only in cost form a run. The first run goes behind the
 /// header, the others into the second argument, if there are any.
 pub(crate) fn calls<P: Scripted>(
     header: &PolicyHeader,
-    ahead: Option<Ahead<P::Cost>>,
     calls: impl Iterator<Item = Call<P::Cost>>,
 ) -> Vec<Vec<u8>> {
     let mut arguments = vec![Vec::new()];
@@ -201,19 +178,12 @@ pub(crate) fn calls<P: Scripted>(
             arguments[0] = std::mem::take(bytes);
         }
     };
-    let mut calls = calls.enumerate().peekable();
-    while let Some((index, call)) = calls.next() {
-        if let Some(ahead) = ahead.filter(|ahead| ahead.behind == index) {
-            put_ahead::<P>(ahead, &mut bytes);
-            close(&mut bytes);
-        }
+    let mut calls = calls.peekable();
+    while let Some(call) = calls.next() {
         costs.clear();
         costs.push(call.cost);
-        let like = |(index, next): &(usize, Call<P::Cost>)| {
-            Call { cost: call.cost, ..*next } == call
-                && ahead.is_none_or(|ahead| ahead.behind != *index)
-        };
-        while let Some((_, next)) = calls.next_if(like) {
+        let like = |next: &Call<P::Cost>| Call { cost: call.cost, ..*next } == call;
+        while let Some(next) = calls.next_if(like) {
             costs.push(next.cost);
         }
         let mixed = costs.iter().any(|&cost| cost != call.cost);

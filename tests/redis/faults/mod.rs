@@ -18,7 +18,6 @@ mod long_logs;
 mod mute_node;
 mod network;
 mod operators;
-mod overload;
 mod policies;
 mod processes;
 mod recovery;

@@ -3,7 +3,6 @@
 -- has the state of each part, with its length before it.
 --@ fields d since
 --@ tail
---@ also several
 local parts = {
 --@parts
 }
@@ -60,12 +59,11 @@ local function ready(cost)
   return after, unknown, holding
 end
 
-local function charge(at, cost, count)
+local function charge(at, cost)
   if at > since then since = at end
   for i = 1, #parts do
     local share = share(cost, i)
-    if share and count and not parts[i].several then share = share * count end
-    if share then parts[i].charge(at, share, count) end
+    if share then parts[i].charge(at, share) end
   end
 end
 

@@ -4,7 +4,7 @@
 --@ params most window grid
 --@ short I4I5i5
 --@ fields dI5I7 start granted began
---@ also several numbers
+--@ also numbers
 local function begin()
   -- Long ago: otherwise a longer window that is set later would have begun already.
   start, granted, began = -4503599627370496, 0, 0
@@ -29,9 +29,8 @@ local function ready(n)
   return n > most and math.huge or granted + n <= most and start or start + window
 end
 
--- A number from before the window is used again if all later charges were refunded. Several callers are charged
--- each when it is ready.
-local function charge(at, n, count)
+-- A number from before the window is used again if all later charges were refunded.
+local function charge(at, n)
   local number = sequence + 1
   if at > start + window - 0.001 then
     start = $edge(at)
@@ -40,14 +39,6 @@ local function charge(at, n, count)
     began = number
   end
   granted = granted + n
-  if count and granted + n * (count - 1) > most then
-    local each = math.floor(most / n)
-    count = count - 1 - math.floor((most - granted) / n)
-    local windows = math.ceil(count / each)
-    start, granted = start + windows * window, (count - (windows - 1) * each) * n
-  elseif count then
-    granted = granted + n * (count - 1)
-  end
 end
 
 local function forget()

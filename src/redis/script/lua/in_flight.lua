@@ -13,7 +13,7 @@
 --@ short I4
 --@ fields d age
 --@ tail
---@ also held several
+--@ also held
 local own, told = ARGV[3]:sub(1, 8), struct.unpack('<d', ARGV[3], held_at)
 local lasts, listens = struct.unpack('<dd', ARGV[3], #ARGV[3] - 15)
 local entries, others, held, own_ends, since, waits, wants = '', 0, 0, 0, 0, 0, 0
@@ -109,8 +109,7 @@ local function ready(n)
   return 0, unknown
 end
 
-local function charge(_, n, count)
-  n = n * (count or 1)
+local function charge(_, n)
   if age - since >= turn and held + n > share() then since = age end
   held, waits = held + n, 0
 end

@@ -2,7 +2,7 @@
 --@ params duration
 --@ fields d locked
 --@ tail
---@ also refused several
+--@ also refused
 local rule = ({
 --@parts
 })[1]
@@ -43,9 +43,8 @@ local function refused(cost)
   return true
 end
 
-local function charge(at, cost, count)
-  if count and not rule.several then cost = cost * count end
-  rule.charge(at, cost, count)
+local function charge(at, cost)
+  rule.charge(at, cost)
 end
 
 local function forget()

@@ -12,7 +12,7 @@
 --@ short I4I6 0.001
 --@ fields ddd age granted newest
 --@ tail
---@ also several numbers
+--@ also numbers
 local log, first, stop, behind = '', 1, 0, 1
 local added, looked, sum = {}, 1, 0
 
@@ -88,14 +88,7 @@ local function drop_ended()
   end
 end
 
--- A window has room for `each` callers, so several take at least `count / each` windows.
-local function charge(at, n, count)
-  if count then
-    local each = math.floor(most / n)
-    age = age - math.floor(count / each) * window
-    if count % each == 0 then return end
-    at, n = ready(n), n * (count % each)
-  end
+local function charge(at, n)
   local time = math.max(age + at, newest)
   drop_ended()
   newest = time

@@ -1,9 +1,7 @@
 -- Takes permits for calls, in their order. Calls come in runs: the cost, the number of calls, how far ahead
 -- they may be booked, how long they wait at most (microseconds), and 1 if they are new, plus 2 if the costs of
 -- the other calls of the run follow because they differ. The first run is behind the parameters, so that a lone
--- call is read at once; ARGV[2] has the others, if any. The calls of a run with a 4 need no answer: they wait
--- ahead of the next ones, and are only projected. The third number of such a run is what to charge for each
--- call, if that is not the cost: one charge may stand for all.
+-- call is read at once; ARGV[2] has the others, if any.
 --
 -- The answer is a number for each call, wait x 4 + verdict: 0 booked, 1 later, 2 refused, 3 queue full. Waits
 -- are cut off at 2^49 - 1; 2^49 + the least wait if it is unpredictable; 2^50 if it never ends. The numbers
@@ -37,7 +35,6 @@ local values, filled, source, first = {request, sequence, 0}, 3, params, 1
 -- As for a lone call, as long as all are booked: other answers need far more code.
 --@pasted local told
 --@pasted repeat
---@pasted   if fresh > 3 then break end
 --@pasted   local mixed = fresh > 1
 --@pasted   for call = 1, count do
 --@pasted     if mixed and call > 1 then cost, at = $NEXT_COST end
@@ -134,31 +131,7 @@ local function ask(cost, limit, patience, fresh)
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
 
--- The calls ahead that get no answer: the first are charged one by one. For the others the projection is a
--- lower bound: the time that they take by each part of the policy alone.
-local function reckon(cost, count, each)
-  block()
-  if opaque then return end
-  local after
-  for _ = 1, math.min(count, 16) do
-    after, opaque = due(cost)
-    latest = after > 0 and after or 0
-    charge(latest, each > 0 and each or cost)
-    if opaque then return end
-  end
-  count = count - 16
-  if count < 1 then return end
-  after, opaque = due(cost)
-  latest = after > 0 and after or 0
-  --@several charge(latest, cost, count)
-  --@linear charge(latest, cost * count)
-end
-
 while true do
-  if fresh > 3 then
-    reckon(cost, count, limit)
-    count, fresh = 0, 0
-  end
   local mixed = fresh > 1
   fresh = fresh % 2
   for call = first, count do

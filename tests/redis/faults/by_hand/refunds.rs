@@ -1,8 +1,8 @@
 //! Permits that are given back.
 
 use futures::future::FutureExt;
-use tollgate::redis::{RedisRateLimiter, Reply};
-use tollgate::{ManualClock, Rate, TokenBucket};
+use tollgate::redis::{Effect, Failure, RedisRateLimiter, Reply};
+use tollgate::{Error, ManualClock, Rate, TokenBucket};
 
 use super::{limiter, places};
 use crate::faults::wires::Hand;
@@ -50,6 +50,33 @@ fn a_flush_ends_when_all_refunds_are_confirmed() {
     assert!((&mut flush).now_or_never().expect("answered").is_ok());
     assert_eq!(hand.sent(), before, "by the request that was in flight");
     assert!(limiter.flush().now_or_never().expect("there is nothing to send").is_ok());
+}
+
+#[test]
+fn a_flush_is_for_all_keys_even_if_one_fails() {
+    let (limiter, hand) = places(5, &ManualClock::new());
+    let granted = |key: &str| {
+        let mut caller = limiter.at(key).acquire(1);
+        assert!((&mut caller).now_or_never().is_none());
+        hand.answer(Ok(Reply::Number(0)));
+        caller.now_or_never().expect("granted").expect("granted")
+    };
+    let grants = ["one", "another"].map(granted);
+    drop(grants);
+    hand.send();
+    let mut flush = Box::pin(limiter.flush());
+    assert!((&mut flush).now_or_never().is_none());
+    // What is under way, and then what the flush asks for.
+    hand.answer(Ok(Reply::Numbers(vec![1])));
+    let mut foreign = Failure::new(Effect::None, "a list".into());
+    foreign.key = true;
+    hand.answer(Err(foreign));
+    assert!((&mut flush).now_or_never().is_none(), "the other key is tried");
+    for _ in 0..2 {
+        hand.answer(Ok(Reply::Numbers(vec![1])));
+    }
+    let flushed = flush.now_or_never().expect("answered");
+    assert!(matches!(flushed, Err(Error::Store(_))), "{flushed:?}");
 }
 
 /// More refunds than fit in one request.

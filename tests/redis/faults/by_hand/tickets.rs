@@ -1,8 +1,8 @@
 //! Times that were booked, and who gets them.
 
 use futures::future::FutureExt;
+use tollgate::ManualClock;
 use tollgate::redis::Reply;
-use tollgate::{Error, ManualClock};
 
 use super::{booked, later, limiter, refused};
 use crate::faults::{ms, store};
@@ -36,26 +36,6 @@ fn a_ticket_that_is_too_late_for_the_first_waiter_is_refunded() {
     hand.answer(Ok(Reply::Numbers(vec![2, 2])));
     assert!(until_408.now_or_never().expect("granted").is_ok());
     assert!(endless.now_or_never().expect("granted").is_ok());
-}
-
-/// The cached refusal is from before the caller with the booking left.
-#[test]
-fn a_spare_booking_is_for_the_next_caller_though_a_later_time_was_refused() {
-    let clock = ManualClock::new();
-    let (limiter, hand) = limiter(5.0, &clock);
-    let mut leaver = limiter.acquire(1);
-    assert!((&mut leaver).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number((1 << 20) + (200_000 << 2))));
-    let mut refused = limiter.try_acquire(1);
-    assert!((&mut refused).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number((400_000 << 2) + 2)));
-    assert!(matches!(refused.now_or_never(), Some(Err(Error::Denied { .. }))));
-    drop(leaver);
-    let mut next = limiter.try_acquire_timeout(1, ms(300));
-    assert!((&mut next).now_or_never().is_none(), "a booking is in time");
-    clock.advance(ms(200));
-    assert!(next.now_or_never().expect("granted").is_ok());
-    assert_eq!((hand.sent(), limiter.counters().denied_locally), (2, 0));
 }
 
 /// While a waiter behind them is requested, and the one with the later ticket leaves first.
