@@ -65,7 +65,9 @@ impl Kind {
 /// assert_eq!(part.rule(), Some("sliding-window-log"));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+// Aligned, so that it moves as one number: each call can return one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(align(8))]
 pub struct Part {
     index: u16,
     of: u16,

@@ -62,6 +62,7 @@ use std::sync::atomic::AtomicU64;
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct And<A, B> {
     first: A,
     second: B,
@@ -84,13 +85,6 @@ impl<A, B> And<A, B> {
     #[must_use]
     pub fn second(&self) -> &B {
         &self.second
-    }
-}
-
-impl<A: Clone, B: Clone> Clone for And<A, B> {
-    fn clone(&self) -> Self {
-        let Self { first, second, left } = self;
-        Self { first: first.clone(), second: second.clone(), left: Arc::clone(left) }
     }
 }
 

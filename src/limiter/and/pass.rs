@@ -48,11 +48,9 @@ impl<G: Granted> Drop for Kept<G> {
 /// A caller on its way through both queues.
 #[allow(missing_debug_implementations)] // its place is shown
 pub struct Passing<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
-    second: B,
+    and: And<A, B>,
     ask: Ask<A::Cost>,
-    clock: Clock,
     deadline: Option<Nanos>,
-    left: Arc<AtomicU64>,
     stage: Stage<A, B>,
 }
 
@@ -68,8 +66,9 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Unpin for Passing<A, B> {
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Passing<A, B> {
     /// Joins the queue of the second limiter with its next poll.
     fn pass(&mut self, granted: A::Grant) {
-        let left = self.deadline.map(|deadline| deadline.since(self.clock.now()));
-        let acquire = Acquire::new(self.second.clone(), Ask { max_wait: left, ..self.ask });
+        let And { first, second, .. } = &self.and;
+        let max_wait = self.deadline.map(|deadline| deadline.since(first.clock().now()));
+        let acquire = Acquire::new(second.clone(), Ask { max_wait, ..self.ask });
         self.stage = Stage::AtSecond(Kept::new(granted), acquire);
     }
 
@@ -99,7 +98,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Future for Passing<A, B> 
         };
         match mem::replace(&mut self.stage, Stage::Over) {
             Stage::AtSecond(first, _) => {
-                let left = Arc::clone(&self.left);
+                let left = Arc::clone(&self.and.left);
                 Poll::Ready(Ok(AndGrant::new(first.into_grant(), second, left)))
             }
             _ => unreachable!("it waited there"),
@@ -145,7 +144,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Stages<AndGrant<A::Grant,
 
     // A clock that skips waits would skip this one here, and not when the caller waits.
     fn needs_driver_once(&self, has_entered: bool) -> bool {
-        has_entered && !self.clock.advances_by_itself()
+        has_entered && !self.and.first.clock().advances_by_itself()
     }
 }
 
@@ -182,11 +181,10 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Around for And<A, B> {
     type Caller = Passing<A, B>;
 
     fn caller(&self, ask: &Ask<A::Cost>) -> Passing<A, B> {
-        let clock = self.first.clock().clone();
-        let deadline = ask.max_wait.map(|max_wait| clock.now().saturating_add(max_wait));
-        let (second, left) = (self.second.clone(), Arc::clone(&self.left));
+        let now = self.first.clock().now();
+        let deadline = ask.max_wait.map(|max_wait| now.saturating_add(max_wait));
         let stage = Stage::AtFirst(Acquire::new(self.first.clone(), *ask));
-        Passing { second, ask: *ask, clock, deadline, left, stage }
+        Passing { and: self.clone(), ask: *ask, deadline, stage }
     }
 
     fn taken(grant: Self::Grant) -> Self::Grant {
