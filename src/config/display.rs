@@ -19,7 +19,7 @@ impl fmt::Display for AnyPolicy {
             _ => {}
         }
         let kind = match self.kind() {
-            Kind::SlidingWindowCounter => Kind::SlidingWindowLog,
+            Some(Kind::SlidingWindowCounter) => Some(Kind::SlidingWindowLog),
             kind => kind,
         };
         let parameters = self.parameters(false);
@@ -34,7 +34,7 @@ impl fmt::Display for AnyPolicy {
         }
         let is_meter = parameters.get(Parameter::Meter).is_some();
         for option in OPTIONS {
-            let is_meant = option.kind.is_none_or(|of| of == kind)
+            let is_meant = option.kind.is_none_or(|of| Some(of) == kind)
                 && option.meter.is_none_or(|meter| meter == is_meter);
             let Some(value) = parameters.get(option.parameter).filter(|_| is_meant) else {
                 continue;
@@ -43,9 +43,9 @@ impl fmt::Display for AnyPolicy {
             match value {
                 _ if option.parameter == Parameter::Window => {}
                 Value::Number(number) => write!(f, " {number}")?,
-                Value::Time(time) => write!(f, " {}", Span(*time))?,
+                Value::Time(time) => write!(f, " {}", Span(time))?,
                 Value::Factor(factor) => write!(f, " {factor}")?,
-                Value::Rate(_) | Value::Flag(_) | Value::Rule(_) => {}
+                Value::Rate(_) | Value::Flag(_) => {}
             }
         }
         Ok(())

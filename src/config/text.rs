@@ -271,10 +271,11 @@ fn by_time(cursor: &mut Cursor<'_>) -> Result<AnyPolicy, Fault> {
         let too_long = || Fault::new(quota.at.clone(), "too long");
         options.parameters.set(Parameter::Window, quota.period().ok_or_else(too_long)?);
         options.set.retain(|set| set.parameter != Parameter::Window);
-        for (parameter, at) in
-            [(Parameter::Limit, &quota.number_at), (Parameter::Window, &quota.at)]
-        {
-            let (words, words_at, value_at) = (parameter.name(), at.clone(), at.clone());
+        for (parameter, words, at) in [
+            (Parameter::Limit, "limit", &quota.number_at),
+            (Parameter::Window, "window", &quota.at),
+        ] {
+            let (words_at, value_at) = (at.clone(), at.clone());
             options.set.push(Set { parameter, words, words_at, value_at });
         }
     } else {
