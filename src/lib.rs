@@ -164,7 +164,7 @@ pub use limiter::{
 pub use observe::Event;
 pub use park::block_on;
 pub use part::Part;
-pub use policy::any::{AllOf, AnyPolicy, InvalidAllOf};
+pub use policy::any::{AllOf, AnyPolicy};
 pub use policy::fixed_window::FixedWindow;
 pub use policy::gcra::Gcra;
 pub use policy::headroom::{Headroom, InvalidHeadroom};

@@ -272,10 +272,11 @@ fn by_time(cursor: &mut Cursor<'_>) -> Result<AnyPolicy, Fault> {
         let too_long = || Fault::new(quota.at.clone(), "too long");
         options.parameters.set(Parameter::Window, quota.period().ok_or_else(too_long)?);
         options.set.retain(|set| set.parameter != Parameter::Window);
-        for (parameter, at) in
-            [(Parameter::Limit, &quota.number_at), (Parameter::Window, &quota.at)]
-        {
-            let (words, words_at, value_at) = (parameter.name(), at.clone(), at.clone());
+        for (parameter, words, at) in [
+            (Parameter::Limit, "limit", &quota.number_at),
+            (Parameter::Window, "window", &quota.at),
+        ] {
+            let (words_at, value_at) = (at.clone(), at.clone());
             options.set.push(Set { parameter, words, words_at, value_at });
         }
     } else {
@@ -399,7 +400,7 @@ impl fmt::Display for AnyPolicy {
             _ => {}
         }
         let kind = match self.kind() {
-            Kind::SlidingWindowCounter => Kind::SlidingWindowLog,
+            Some(Kind::SlidingWindowCounter) => Some(Kind::SlidingWindowLog),
             kind => kind,
         };
         let parameters = self.parameters(false);
@@ -414,7 +415,7 @@ impl fmt::Display for AnyPolicy {
         }
         let is_meter = parameters.get(Parameter::Meter).is_some();
         for option in OPTIONS {
-            let is_meant = option.kind.is_none_or(|of| of == kind)
+            let is_meant = option.kind.is_none_or(|of| Some(of) == kind)
                 && option.meter.is_none_or(|meter| meter == is_meter);
             let Some(value) = parameters.get(option.parameter).filter(|_| is_meant) else {
                 continue;
@@ -423,9 +424,9 @@ impl fmt::Display for AnyPolicy {
             match value {
                 _ if option.parameter == Parameter::Window => {}
                 Value::Number(number) => write!(f, " {number}")?,
-                Value::Time(time) => write!(f, " {}", Span(*time))?,
+                Value::Time(time) => write!(f, " {}", Span(time))?,
                 Value::Factor(factor) => write!(f, " {factor}")?,
-                Value::Rate(_) | Value::Flag(_) | Value::Rule(_) => {}
+                Value::Rate(_) | Value::Flag(_) => {}
             }
         }
         Ok(())

@@ -1,12 +1,9 @@
 //! Rules chosen at run time.
 //!
-//! [`AnyPolicy`] is one rule of this crate, and each of its methods is the method of the rule inside. Two things
-//! are added, for changes of the kind: the state counts the permits in grants that have not been dropped, so that
-//! a later [`InFlight`](crate::InFlight) knows them; and a receipt carries an epoch, so that a refund is ignored if the state it
+//! [`AnyPolicy`] is one rule of this crate, and each of its methods is the method of the rule inside. Two things are added,
+//! for changes of the kind: the state counts the permits in grants that have not been dropped, so that a later
+//! [`InFlight`](crate::InFlight) knows them; and a receipt carries an epoch, so that a refund is ignored if the state it
 //! was charged to is gone.
-
-#[cfg(all(test, not(tollgate_loom)))]
-mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -336,35 +333,11 @@ pub struct AllOfReceipt {
     parts: Vec<AnyReceipt>,
 }
 
-/// The number of rules is not from 1 to [`AllOf::MAX_PARTS`].
-///
-/// ```
-/// use tollgate::{AllOf, AnyPolicy};
-///
-/// let error = AllOf::try_from(Vec::<AnyPolicy>::new()).unwrap_err();
-/// assert_eq!(error.to_string(), "0 rules given, but a policy is made of 1 to 8");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct InvalidAllOf {
-    /// How many there were.
-    pub parts: usize,
-}
-
-impl fmt::Display for InvalidAllOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let max = AllOf::MAX_PARTS;
-        write!(f, "{} rules given, but a policy is made of 1 to {max}", self.parts)
-    }
-}
-
-impl std::error::Error for InvalidAllOf {}
-
 impl AllOf {
     /// The maximum number of rules.
     pub const MAX_PARTS: usize = 8;
 
-    /// All of these rules. [`TryFrom`] does the same without a panic.
+    /// All of these rules.
     ///
     /// # Panics
     ///
@@ -372,10 +345,10 @@ impl AllOf {
     #[must_use]
     #[track_caller]
     pub fn new(parts: impl IntoIterator<Item = AnyPolicy>) -> Self {
-        match Self::try_from(Vec::from_iter(parts)) {
-            Ok(policy) => policy,
-            Err(error) => panic!("{error}"),
-        }
+        let (parts, max) = (Arc::from_iter(parts), Self::MAX_PARTS);
+        let (given, is_few) = (parts.len(), parts.len() <= max);
+        assert!(is_few && given > 0, "{given} rules given, but a policy is made of 1 to {max}");
+        Self { parts }
     }
 
     /// The rules, in order.
@@ -388,17 +361,6 @@ impl AllOf {
 impl From<AnyPolicy> for AllOf {
     fn from(policy: AnyPolicy) -> Self {
         Self::new([policy])
-    }
-}
-
-impl TryFrom<Vec<AnyPolicy>> for AllOf {
-    type Error = InvalidAllOf;
-
-    fn try_from(parts: Vec<AnyPolicy>) -> Result<Self, InvalidAllOf> {
-        match parts.len() {
-            1..=Self::MAX_PARTS => Ok(Self { parts: parts.into() }),
-            parts => Err(InvalidAllOf { parts }),
-        }
     }
 }
 

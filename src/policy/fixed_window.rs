@@ -1,10 +1,7 @@
-//! The fixed window.
+//! The fixed window: at most `limit` permits are granted in each of the windows that follow each other.
 //!
-//! Time is divided into windows of equal length, and at most `limit` permits are granted in each. When a
-//! window ends, all permits are available again. So twice the limit can be granted across a boundary.
-//!
-//! Let `s` be the start of the current window and `c` the permits granted in it. `n` permits are ready at
-//! once if `c + n <= limit`, else at `s + window`. Units: nanoseconds, exact.
+//! Let `s` be the start of the current window and `c` the permits granted in it. `n` permits are ready at once if
+//! `c + n <= limit`, else at `s + window`. Units: nanoseconds, exact.
 
 use super::prelude::*;
 

@@ -1,15 +1,10 @@
-//! The generic cell rate algorithm.
+//! The generic cell rate algorithm: permits have theoretical arrival times, one emission interval apart, and a request
+//! may arrive earlier by at most a tolerance, the time that fills a bucket of `max_burst + 1` permits.
 //!
-//! Permits have theoretical arrival times, one emission interval apart. A request may arrive earlier by at most
-//! a tolerance. The rule is equivalent to the token bucket: the
-//! tolerance is the time that fills a bucket of `max_burst + 1` permits.
+//! Let `TAT` be the theoretical arrival time. `n` permits are ready at `max(TAT, t) + n x interval - tolerance`; charging
+//! them sets `TAT = max(TAT, t) + n x interval`. The [`schedule`](super::schedule) keeps `TAT - tolerance`.
 //!
-//! Let `TAT` be the theoretical arrival time. `n` permits are ready at
-//! `max(TAT, t) + n x interval - tolerance`; charging them sets `TAT = max(TAT, t) + n x interval`.
-//!
-//! Source: ITU-T I.371 and ATM Forum TM 4.0; arguments and answers as in redis-cell's `CL.THROTTLE`. Units:
-//! nanoseconds and fractions of permits, see [`schedule`](super::schedule), which keeps `TAT - tolerance`. Grants
-//! are rounded up to whole nanoseconds.
+//! Source: ITU-T I.371 and ATM Forum TM 4.0; arguments and answers as in redis-cell's `CL.THROTTLE`.
 
 use super::rated::*;
 

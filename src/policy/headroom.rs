@@ -1,17 +1,13 @@
 //! A margin below a quota.
 //!
-//! A limiter counts a call when it leaves, the server when it arrives. Latency varies, so calls arrive closer
-//! together than they left, and a client that uses a quota to the last permit sometimes exceeds it. An unused
-//! share absorbs this.
+//! A limiter counts a call when it leaves, the server when it arrives. Latency varies, so calls arrive closer together than
+//! they left. A delay moves a whole burst, so fewer permits in the same window do not help: 19 at the end of one window and
+//! 19 at the start of the next still arrive within one. What helps is time between them: a window becomes longer by the
+//! delay that it has to absorb, and a rate slower. For rules with a rate `r` and a burst `c`, a span `t` of arrivals is a
+//! span `t + d` of departures, and `c (1 - s) + r (1 - s) (t + d) <= c + r t` for each delay `d` up to `s c / r`.
 //!
-//! A delay moves a whole burst, so fewer permits in the same window do not help: 19 at the end of one window and
-//! 19 at the start of the next still arrive within one. What helps is time between them. So a window becomes
-//! longer by the delay that it has to absorb, and a rate slower. For rules with a rate `r` and a burst `c`, a span
-//! `t` of arrivals is a span `t + d` of departures, and `c (1 - s) + r (1 - s) (t + d) <= c + r t` for each delay
-//! `d` up to `s c / r`.
-//!
-//! The share is rounded up to millionths; then rates are exact. Windows are rounded up to a round time, and
-//! numbers of permits down, but not to zero.
+//! The share is rounded up to millionths; then rates are exact. Windows are rounded up to a round time, and numbers of
+//! permits down, but not to zero.
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;

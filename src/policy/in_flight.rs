@@ -1,7 +1,4 @@
-//! Calls in flight.
-//!
-//! At most `max` permits are in use at any time; a permit is returned when its grant is dropped. Time plays
-//! no part. This is a semaphore, written as a policy so that it composes with the others.
+//! Calls in flight: a semaphore, written as a policy so that it composes with the others. Time plays no part.
 //!
 //! Source: E. W. Dijkstra's counting semaphore. Exact.
 

@@ -1,17 +1,13 @@
-//! The leaky bucket, as a queue and as a meter.
+//! The leaky bucket: requests are water, which leaks out at a steady rate. As a queue, a request is granted when the
+//! water before it has leaked. As a meter, it is granted at once if it fits.
 //!
-//! Requests are water, which leaks out of a bucket at a steady rate. A request that does not fit into the
-//! bucket is refused. As a queue, a request is granted when the water before it has leaked, so that the
-//! outflow is even. As a meter, it is granted at once if it fits, so that the bucket bounds the burst.
+//! Let `v` be the time at which the bucket will be, or was, empty. As a queue, `n` permits are ready at `v`, and they fit if
+//! `(v - t) x rate + n <= capacity`, where queued permits count too. As a meter, they are ready at
+//! `v + (n - capacity) / rate`. Charging `n` at `t` sets `v = max(v, t) + n / rate`. The [`schedule`](super::schedule)
+//! keeps `v`, or for the meter `v - capacity / rate`.
 //!
-//! Let `v` be the time at which the bucket will be, or was, empty. As a queue, `n` permits are ready at `v`,
-//! and they fit if `(v - t) x rate + n <= capacity`, where queued permits count too. As a meter, they are
-//! ready at `v + (n - capacity) / rate`. Charging `n` at `t` sets `v = max(v, t) + n / rate`.
-//!
-//! Source: J. Turner, "New directions in communications", 1986 (the meter); A. Tanenbaum, "Computer
-//! Networks", on traffic shaping (the queue). Units: nanoseconds and fractions of permits, see
-//! [`schedule`](super::schedule), which keeps `v`, or for the meter `v - capacity / rate`. Grants are
-//! rounded up to whole nanoseconds.
+//! Source: J. Turner, "New directions in communications", 1986 (the meter); A. Tanenbaum, "Computer Networks", on traffic
+//! shaping (the queue).
 
 use super::rated::*;
 

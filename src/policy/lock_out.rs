@@ -1,11 +1,8 @@
-//! A penalty.
+//! A penalty: a refusal by the rule starts a lock. A refusal during the lock does not extend it. Waiters are not refused,
+//! so they start no lock; but they also wait for its end.
 //!
-//! A refusal by the rule starts a lock, however soon the rule itself would be ready again. A refusal during
-//! the lock does not extend it. Waiters are not refused, so they start no lock; but they also wait for its
-//! end.
-//!
-//! Let `l` be the end of the lock. A cost is ready when the rule is ready, but not before `l`. A refusal by
-//! the rule at `t >= l` sets `l = t + duration`. Units: nanoseconds, exact.
+//! Let `l` be the end of the lock. A cost is ready when the rule is ready, but not before `l`. A refusal by the rule at
+//! `t >= l` sets `l = t + duration`. Units: nanoseconds, exact.
 
 use super::prelude::*;
 use super::rule::{Asked, Limit, PolicyExt};

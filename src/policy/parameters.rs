@@ -1,18 +1,39 @@
 //! The parameters of each rule, by name: what a limit as text says, and what a script is given.
 //!
 //! A rule is taken apart by [`AnyPolicy::parameters`] and put together by [`Kind::make`]. Between the two,
-//! [`Kind::checked`] finds what a constructor would panic at.
+//! [`Kind::checked`] finds what a constructor would panic at. A [`LockOut`](crate::LockOut) has none: it is a word around
+//! another rule.
 
 use std::time::Duration;
 
-use super::TWO_TICKS;
 use super::any::AnyPolicy;
+use super::{Policy, TWO_TICKS};
 pub(crate) use crate::part::Kind;
 use crate::units::{Nanos, Rate};
 use crate::{
-    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, SlidingWindowCounter, SlidingWindowLog,
-    SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
+    FixedWindow, Gcra, InFlight, LeakyBucket, SlidingWindowCounter, SlidingWindowLog, SmoothBursty,
+    SmoothWarmingUp, TokenBucket, Unlimited,
 };
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parameter {
+    Rate,
+    Limit,
+    Window,
+    Capacity,
+    Burst,
+    Max,
+    Initial,
+    RefillEvery,
+    MaxBurst,
+    WarmUp,
+    ColdFactor,
+    Meter,
+    Buckets,
+    Aligned,
+    Duration,
+    CatchUp,
+}
 
 /// What a parameter may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +49,26 @@ pub(crate) enum Type {
     Epoch,
     Factor,
     Flag,
-    Rule,
+}
+
+impl Parameter {
+    pub(crate) fn kind(self) -> Type {
+        match self {
+            Self::Rate => Type::Rate,
+            Self::Burst | Self::Initial => Type::Number,
+            Self::Limit | Self::Capacity | Self::Max | Self::Buckets => Type::Permits,
+            Self::MaxBurst | Self::Duration | Self::CatchUp => Type::Time,
+            Self::Window | Self::RefillEvery | Self::WarmUp => Type::Span,
+            Self::Aligned => Type::Epoch,
+            Self::ColdFactor => Type::Factor,
+            Self::Meter => Type::Flag,
+        }
+    }
 }
 
 macro_rules! values {
     ($($variant:ident($type:ty),)+) => {
-        #[derive(Clone, Debug, PartialEq)]
+        #[derive(Clone, Copy, Debug, PartialEq)]
         pub(crate) enum Value {
             $($variant($type),)+
         }
@@ -65,71 +100,25 @@ values! {
     Time(Duration),
     Factor(f64),
     Flag(bool),
-    Rule(Box<AnyPolicy>),
-}
-
-macro_rules! parameters {
-    ($($parameter:ident $name:literal: $type:ident,)+) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Parameter {
-            $($parameter,)+
-        }
-
-        impl Parameter {
-            pub(crate) const ALL: &[Self] = &[$(Self::$parameter),+];
-            pub(crate) const NAMES: &[&str] = &[$($name),+];
-
-            pub(crate) fn kind(self) -> Type {
-                match self {
-                    $(Self::$parameter => Type::$type,)+
-                }
-            }
-        }
-    };
-}
-
-parameters! {
-    Rate "rate": Rate,
-    Limit "limit": Permits,
-    Window "window": Span,
-    Capacity "capacity": Permits,
-    Burst "burst": Number,
-    Max "max": Permits,
-    Initial "initial": Number,
-    RefillEvery "refill_every": Span,
-    MaxBurst "max_burst": Time,
-    WarmUp "warm_up": Span,
-    ColdFactor "cold_factor": Factor,
-    Meter "meter": Flag,
-    Buckets "buckets": Permits,
-    Aligned "aligned": Epoch,
-    Duration "duration": Time,
-    Of "of": Rule,
-    CatchUp "catch_up": Time,
-}
-
-impl Parameter {
-    pub(crate) fn name(self) -> &'static str {
-        Self::NAMES[self as usize]
-    }
 }
 
 /// Parameters with values.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Parameters([Option<Value>; Parameter::ALL.len()]);
+pub(crate) struct Parameters(Vec<(Parameter, Value)>);
 
 impl Parameters {
     pub(crate) fn set(&mut self, parameter: Parameter, value: impl Into<Value>) {
-        self.0[parameter as usize] = Some(value.into());
+        self.0.retain(|(other, _)| *other != parameter);
+        self.0.push((parameter, value.into()));
     }
 
-    pub(crate) fn get(&self, parameter: Parameter) -> Option<&Value> {
-        self.0[parameter as usize].as_ref()
+    pub(crate) fn get(&self, parameter: Parameter) -> Option<Value> {
+        self.0.iter().find(|(other, _)| *other == parameter).map(|&(_, value)| value)
     }
 
     /// `None` if it is not set.
     fn value<T: TryFrom<Value>>(&self, parameter: Parameter) -> Option<T> {
-        T::try_from(self.get(parameter)?.clone()).ok()
+        T::try_from(self.get(parameter)?).ok()
     }
 }
 
@@ -154,6 +143,7 @@ macro_rules! rules {
             fn lists(self) -> [&'static [Parameter]; 2] {
                 match self {
                     $(Self::$kind => [&[$(Parameter::$need),*], &[$(Parameter::$may),*]],)+
+                    Self::LockOut => [&[], &[]],
                 }
             }
 
@@ -165,17 +155,12 @@ macro_rules! rules {
                         $(let $optional = given.value(Parameter::$may).unwrap_or($otherwise);)*
                         $make.into()
                     })+
+                    Self::LockOut => return None,
                 })
             }
         }
 
         impl AnyPolicy {
-            pub(crate) fn kind(&self) -> Kind {
-                match self {
-                    $(Self::$kind(_) => Kind::$kind,)+
-                }
-            }
-
             /// All parameters, or only those that are not as they would be otherwise.
             pub(crate) fn parameters(&self, all: bool) -> Parameters {
                 let mut parameters = Parameters::default();
@@ -188,6 +173,7 @@ macro_rules! rules {
                             parameters.set(Parameter::$may, $optional);
                         })*
                     })+
+                    Self::LockOut(_) => {}
                 }
                 parameters
             }
@@ -243,12 +229,6 @@ rules! {
     InFlight of it:
         Max max = it.max;
         => InFlight::new(max);
-    LockOut of it:
-        Of of = Box::new(it.policy.clone()), Duration duration = it.duration;
-        => {
-            let of: Box<AnyPolicy> = of;
-            LockOut::new(*of, duration)
-        };
     Unlimited of _it:
         ;
         => Unlimited;
@@ -258,6 +238,12 @@ const NO_GRID: Value = Value::Flag(false);
 
 fn nanos(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)
+}
+
+impl AnyPolicy {
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        self.facts(0).kind
+    }
 }
 
 impl Kind {
@@ -273,17 +259,16 @@ impl Kind {
         self.parameters().any(|other| other == parameter)
     }
 
-    /// The rule that a text describes: not without what it needs, and not one that grants nothing.
+    /// The rule that a text describes, and not one that grants nothing.
     pub(crate) fn checked(self, given: &Parameters) -> Result<AnyPolicy, Flaw> {
         for parameter in self.parameters() {
             let reason = match (given.get(parameter), parameter.kind()) {
-                (None, _) if self.needs(parameter) => "is missing",
                 (Some(Value::Number(0)), Type::Permits) => "must not be zero",
                 (Some(Value::Time(Duration::ZERO)), Type::Span) => "must not be zero",
-                (Some(Value::Time(span)), Type::Span) if *span > Nanos::HORIZON => {
+                (Some(Value::Time(span)), Type::Span) if span > Nanos::HORIZON => {
                     "must not exceed 146 years"
                 }
-                (Some(Value::Factor(factor)), _) if !(1.0..=1e9).contains(factor) => {
+                (Some(Value::Factor(factor)), _) if !(1.0..=1e9).contains(&factor) => {
                     "must be from 1 to 1e9"
                 }
                 _ => continue,

@@ -1,10 +1,10 @@
-//! Compositions of rules. A request is granted when all parts would grant it, and is then charged in all
-//! parts at the same time; otherwise it is charged in none.
+//! Compositions of rules. A request is granted when all parts would grant it, and is then charged in all parts at the same
+//! time; otherwise it is charged in none.
 //!
-//! A tuple has a cost for each part, for example "1 request, 800 tokens, 1 in flight". An array, or [`Same`]
-//! of a tuple, has one cost for all parts, for example "10 a second and 1000 an hour". Because time alone
-//! never takes readiness away ([`Policy`]), all parts are ready at the latest of their times. A part of a
-//! tuple with a cost of zero is always ready and not charged.
+//! A tuple has a cost for each part, for example "1 request, 800 tokens, 1 in flight". An array, or [`Same`] of a tuple, has
+//! one cost for all parts, for example "10 a second and 1000 an hour". Because time alone never takes readiness away
+//! ([`Policy`]), all parts are ready at the latest of their times. A part of a tuple with a cost of zero is always ready
+//! and not charged.
 
 use super::cost::sealed::Sealed;
 use super::headroom::{Headroom, Rest};

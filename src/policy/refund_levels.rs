@@ -1,21 +1,13 @@
 //! How much of a charge may still be given back: the lowest levels of a store since each charge.
 //!
-//! The *level* of a store is how much is missing from it. Time lowers it at the rate, a charge raises it, and
-//! at zero the store is full and further permits are lost. Had a charge been smaller by `e`, the level would
-//! have been lower by `e` from then on, until the store would have been full: the difference that is left is
-//! `min(e, lowest level since the charge)`. Given back, the history is the one with the true cost. (This is the
-//! reflection of a queue at zero: the difference between two queues with the same service falls only while one
-//! of them is empty.) The lowest levels are those right before charges, and what a charge finds is all that
-//! must be kept.
+//! The *level* of a store is how much is missing from it. Had a charge been smaller by `e`, the level would have been
+//! lower by `e`, until the store would have been full. So `min(e, lowest level since the charge)` is given back, and the
+//! history is then the one with the true cost. The lowest levels are those that charges find, and only those below all
+//! later ones count. At most [`PLACES`] are kept: of more, the two neighbours whose ratio is smallest become one, with the
+//! lower level, so that a refund returns less than it might, never more. `docs/design.md` says why these.
 //!
-//! Only a level that is lower than all later ones counts, so those that are kept rise with time. At most
-//! [`PLACES`] are kept. If there are more, the two neighbours whose ratio is smallest become one, with the lower
-//! level of the two: a refund then returns less than it might, never more. Their ratio and not their difference,
-//! because a level matters only if it is less than an excess: of calls that begin together the first finds a
-//! full store, and the others find only a few levels that are low.
-//!
-//! A charge that finds the store full leaves nothing to the charges before it, whatever they were. This takes no
-//! place, and a store that is full whenever a caller comes has no levels on the heap.
+//! A charge that finds the store full leaves nothing to the charges before it. This takes no place, and a store that is
+//! full whenever a caller comes has no levels on the heap.
 
 /// With two, a client whose estimates are twice too high does not use its quota in full:
 /// `tests/in_process/true_cost.rs`.

@@ -1,15 +1,10 @@
-//! Guava's `SmoothBursty`.
-//!
-//! Permits arrive at a steady rate. Unused permits are stored, up to the yield of `max_burst`. A request
-//! waits until the permits taken *before* it are paid for, never for its own: the next caller waits for
-//! those. So an idle limiter grants any number at once, and then makes the next caller wait for them.
+//! Guava's `SmoothBursty`: a request waits until the permits taken *before* it are paid for, never for its own.
 //!
 //! Let `v` be the virtual time of the next free ticket. A request is ready at `v`; charging `n` at `t` sets
 //! `v = max(v, t - max_burst) + n / rate`. If `v` lies in the past, the difference is the stored time.
 //!
-//! Source: Guava, `com.google.common.util.concurrent.SmoothRateLimiter`; `tests/guava/traces.rs` replays its
-//! results. Units: nanoseconds and fractions of permits, see [`schedule`](super::schedule). Grants are
-//! rounded up to whole nanoseconds, and the rounding does not accumulate. A refused call changes nothing.
+//! Source: Guava, `com.google.common.util.concurrent.SmoothRateLimiter`; `tests/guava/traces.rs` replays its results.
+//! Units: see [`schedule`](super::schedule).
 
 use super::rated::*;
 

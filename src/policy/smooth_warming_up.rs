@@ -433,10 +433,6 @@ mod tests {
         )
     }
 
-    fn ready_at(policy: &SmoothWarmingUp, state: &SmoothWarmingUpState, now: Nanos) -> Nanos {
-        policy.ready_at(state, now, 1).expect("one permit is not too many").earliest()
-    }
-
     #[test]
     fn a_settlement_starts_from_the_last_one() {
         let policy = SmoothWarmingUp::new(Rate::per_second(1.0), Duration::from_secs(4));
@@ -464,39 +460,6 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
-
-        /// Single charges in sequence move the ticket to the same place as one charge of all permits, within a
-        /// nanosecond. From a cold start, and from a state after another charge and some time.
-        #[test]
-        fn single_permits_cost_what_many_at_once_do(
-            policy in policies(), n in 1u32..=32, before in 0u32..100, idle in spans(),
-            start in 0u64..1 << 40,
-        ) {
-            let start = Nanos::new(start);
-            let mut singly = policy.start(start);
-            policy.charge(&mut singly, start, before);
-            let ready = ready_at(&policy, &singly, start);
-            let now = Nanos::new(ready.get().saturating_add(ceil(idle).get()).min(Nanos::END.get()));
-            let mut at_once = singly;
-            (0..n).for_each(|_| _ = policy.charge(&mut singly, now, 1));
-            policy.charge(&mut at_once, now, n);
-            let (singly, at_once) = (ready_at(&policy, &singly, now), ready_at(&policy, &at_once, now));
-            prop_assert!(singly.get().abs_diff(at_once.get()) <= 1, "{singly:?} {at_once:?}");
-        }
-
-        /// Single charges also take the same time from the store.
-        #[test]
-        fn single_permits_take_from_the_store_what_many_at_once_do(
-            policy in policies(), n in 1u32..=32, stored in spans(),
-        ) {
-            let stored = stored.min(policy.curve.full);
-            let mut singly = SmoothWarmingUpState { stored, ..policy.start(Nanos::ZERO) };
-            let mut at_once = singly;
-            (0..n).for_each(|_| _ = policy.charge(&mut singly, Nanos::ZERO, 1));
-            policy.charge(&mut at_once, Nanos::ZERO, n);
-            prop_assert_eq!(singly.stored, at_once.stored);
-            prop_assert_eq!(singly.ticket, at_once.ticket);
-        }
 
         /// By the formula, a whole ramp is the extra cost of a cold start over a warm one.
         #[test]

@@ -1,16 +1,11 @@
-//! The token bucket.
+//! The token bucket: it holds up to `capacity` tokens and is filled at a steady rate.
 //!
-//! A bucket holds up to `capacity` tokens and is filled at a steady rate. A request takes one token per
-//! permit, and waits until the bucket holds all of them. A new bucket is full.
+//! Let `e` be the time at which the bucket was, or would have been, empty. `n` permits are ready at `e + n / rate`;
+//! charging `n` at `t` sets `e = max(e, t - capacity / rate) + n / rate`. With `refill_every`, all these times are
+//! rounded down to the last step.
 //!
-//! Let `e` be the time at which the bucket was, or would have been, empty. `n` permits are ready at
-//! `e + n / rate`; charging `n` at `t` sets `e = max(e, t - capacity / rate) + n / rate`. With
-//! `refill_every`, all these times are rounded down to the last step.
-//!
-//! Source: J. Turner, "New directions in communications (or which way to the information age?)",
-//! IEEE Communications Magazine 24(10), 1986, where it is a counter that is stepped down. Units:
-//! nanoseconds and fractions of permits, see [`schedule`](super::schedule); fractions of a token are
-//! carried, so that no error accumulates. Grants are rounded up to whole nanoseconds.
+//! Source: J. Turner, "New directions in communications (or which way to the information age?)", IEEE Communications
+//! Magazine 24(10), 1986, where it is a counter that is stepped down. Units: see [`schedule`](super::schedule).
 
 use super::rated::*;
 

@@ -1,5 +1,6 @@
 //! Several rules together: one decision, all or none.
 
+mod any;
 mod parts;
 mod quota;
 

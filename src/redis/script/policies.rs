@@ -93,22 +93,22 @@ fn listed(kind: Kind) -> impl Iterator<Item = Parameter> {
 
 fn write_listed(policy: &AnyPolicy, most: u64, arguments: &mut Vec<f64>) {
     let parameters = policy.parameters(true);
-    for value in listed(policy.kind()).filter_map(|parameter| parameters.get(parameter)) {
+    let listed = policy.kind().into_iter().flat_map(listed);
+    for value in listed.filter_map(|parameter| parameters.get(parameter)) {
         arguments.push(match value {
             Value::Rate(rate) => rate.as_per_second(),
-            Value::Number(number) => capacity(most, *number),
-            Value::Time(time) => micros((*time).min(Nanos::HORIZON).as_nanos()),
-            Value::Factor(factor) => *factor,
+            Value::Number(number) => capacity(most, number),
+            Value::Time(time) => micros(time.min(Nanos::HORIZON).as_nanos()),
+            Value::Factor(factor) => factor,
             // Without a grid.
             Value::Flag(_) if parameters.get(Parameter::Aligned).is_some() => -1.0,
-            Value::Flag(flag) => f64::from(u8::from(*flag)),
-            Value::Rule(_) => continue,
+            Value::Flag(flag) => f64::from(u8::from(flag)),
         });
     }
 }
 
 fn read_listed(policy: &AnyPolicy, arguments: &mut dyn Iterator<Item = f64>) -> Option<AnyPolicy> {
-    let (kind, mut parameters) = (policy.kind(), policy.parameters(true));
+    let (kind, mut parameters) = (policy.kind()?, policy.parameters(true));
     for parameter in listed(kind) {
         let argument = arguments.next()?;
         let value = match parameter.kind() {
@@ -122,7 +122,6 @@ fn read_listed(policy: &AnyPolicy, arguments: &mut dyn Iterator<Item = f64>) -> 
             Type::Factor if !(1.0..=1e9).contains(&argument) => return None,
             Type::Factor => Value::Factor(argument),
             Type::Flag => Value::Flag(argument != 0.0),
-            Type::Rule => return None,
         };
         parameters.set(parameter, value);
     }
