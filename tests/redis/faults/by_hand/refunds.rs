@@ -4,7 +4,7 @@ use futures::future::FutureExt;
 use tollgate::redis::{RedisRateLimiter, Reply};
 use tollgate::{ManualClock, Rate, TokenBucket};
 
-use super::{limiter, places};
+use super::limiter;
 use crate::faults::wires::Hand;
 use crate::faults::{KEY, ms};
 
@@ -27,55 +27,6 @@ fn a_refund_has_its_age_when_it_is_sent() {
     // After `R`, the permits given back, and the total.
     let (todo, ago) = (&hand.last()[1], 400_000_f64.to_le_bytes());
     assert!(todo[0] == b'R' && todo[9..17] == ago, "{todo:?}");
-}
-
-/// As before the exit of a process.
-#[test]
-fn a_flush_ends_when_all_refunds_are_confirmed() {
-    let (limiter, hand) = places(5, &ManualClock::new());
-    assert!(limiter.flush().now_or_never().expect("there is nothing to send").is_ok());
-    let mut caller = limiter.acquire(1);
-    let mut leaver = limiter.acquire(2);
-    assert!((&mut caller).now_or_never().is_none() && (&mut leaver).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number(0)));
-    let grant = caller.now_or_never().expect("granted").expect("granted");
-    // The leaver has a request in flight, and its grant must be given back.
-    drop((leaver, grant));
-    let mut flush = Box::pin(limiter.flush());
-    assert!((&mut flush).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number(1 << 20)));
-    assert!((&mut flush).now_or_never().is_none());
-    let before = hand.sent();
-    hand.answer(Ok(Reply::Numbers(vec![2])));
-    assert!((&mut flush).now_or_never().expect("answered").is_ok());
-    assert_eq!(hand.sent(), before, "by the request that was in flight");
-    assert!(limiter.flush().now_or_never().expect("there is nothing to send").is_ok());
-}
-
-/// More refunds than fit in one request.
-#[test]
-fn a_flush_ends_after_the_last_of_many_refunds() {
-    let clock = ManualClock::new();
-    let (limiter, hand) = limiter(10.0, &clock);
-    let mut quota = Box::pin(limiter.quota());
-    assert!((&mut quota).now_or_never().is_none());
-    hand.send();
-    let mut leavers: Vec<_> = (0..1024).map(|_| limiter.acquire(1)).collect();
-    assert!(leavers.iter_mut().all(|leaver| leaver.now_or_never().is_none()));
-    hand.answer(Ok(Reply::Numbers(vec![0, 0, 1, -1])));
-    drop(leavers);
-    let mut flush = Box::pin(limiter.flush());
-    assert!((&mut flush).now_or_never().is_none());
-    // All are charged, and more than half of them at once.
-    let mut booked = vec![0, 16];
-    booked.resize(2 + 1_024 - 16, 40_000);
-    hand.answer(Ok(Reply::Numbers(booked)));
-    let mut answered = 2;
-    while (&mut flush).now_or_never().is_none() {
-        hand.answer(Ok(Reply::Numbers(vec![0])));
-        answered += 1;
-    }
-    assert_eq!(hand.sent(), answered, "no request is in flight any more");
 }
 
 /// A settlement for more of one part and less of another, after the price has changed.
