@@ -276,7 +276,8 @@ impl<P: Policy> RateLimiter<P> {
     /// To *throttle* events as user interfaces do, drop those for which this returns an error. To *debounce* them, which is
     /// to act once they have stopped, take a timer and reset it at each event (`tokio::time::Sleep::reset`): that is no limit.
     #[doc(alias("allow", "AllowN", "check", "debounce", "throttle", "tryConsume"))]
-    #[inline]
+    // Or a grant that is dropped at once passes through memory.
+    #[inline(always)]
     pub fn try_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
         match self.line.decide(n, Some(Duration::ZERO)) {
             Some(charge) => Grant::at_once(&self.line, n, charge),
