@@ -284,7 +284,6 @@ mod read {
     #[derive(Debug)]
     pub(super) struct ReadBy(pub(super) fn() -> Nanos);
 
-    #[derive(Debug)]
     struct Never;
 
     impl OtherClock for ReadBy {

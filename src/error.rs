@@ -25,7 +25,7 @@ use crate::part::Part;
 /// assert_eq!(error.retry_after(), Some(Duration::from_millis(200)));
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The permits are not available now, or not within the caller's timeout: the limit is reached, the

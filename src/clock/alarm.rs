@@ -33,7 +33,7 @@ pub(crate) trait OnAlarm: Send + Sync {
 }
 
 /// Goes off once at the time last set.
-pub(crate) trait SetAlarm: fmt::Debug + Send + Sync {
+pub(crate) trait SetAlarm: Send + Sync {
     /// Sets the alarm; called under the line's lock, so nothing here may call back. Returns whether `due` has come
     /// by then: the clock has moved since the line read it, and the alarm may have missed that.
     fn set(&mut self, due: Nanos) -> bool;
@@ -62,6 +62,13 @@ pub(crate) trait SetAlarm: fmt::Debug + Send + Sync {
 
 /// An alarm by any clock.
 pub(crate) type Alarm = Box<dyn SetAlarm>;
+
+/// Not a method of each alarm, or a program would have the code that shows the clock's thread.
+impl fmt::Debug for dyn SetAlarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Alarm")
+    }
+}
 
 /// A clock other than the system's: tokio's, or a manual one. Known by a pointer, so that a program that makes none has
 /// no code of them.
@@ -181,7 +188,6 @@ pub(crate) trait AlarmKeeper {
 }
 
 /// One limiter's alarm in a list; leaves it when dropped.
-#[derive(Debug)]
 pub(crate) struct TimedAlarm<K: AlarmKeeper> {
     keeper: K,
     line: Weak<dyn OnAlarm>,

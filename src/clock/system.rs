@@ -146,7 +146,7 @@ fn nanos(ticks: u64, scale: u64) -> u64 {
 }
 
 /// The alarms of limiters with one slack.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct SystemAlarms {
     pub(super) system: &'static System,
     pub(super) slack: Slack,

@@ -24,6 +24,12 @@ impl Timed {
     pub(crate) fn id(self) -> u32 {
         self.0 as u32
     }
+
+    /// The same at a later time.
+    pub(crate) fn later(self, by: u64) -> Self {
+        let time = self.time().saturating_add(by);
+        Self(u128::from(time) << 64 | u128::from(self.0 as u64))
+    }
 }
 
 /// One type for alarms, waiters and deadlines, because each type of ordered set adds 10 KB to a program.

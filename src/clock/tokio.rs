@@ -73,7 +73,6 @@ impl fmt::Debug for TokioClock {
 }
 
 /// The alarm of one limiter.
-#[derive(Debug)]
 struct TokioAlarm {
     clock: TokioClock,
     line: Weak<dyn OnAlarm>,

@@ -1,7 +1,6 @@
 //! Errors of the store that keeps a shared limit.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Why Redis gave no usable reply. It names the key; the cause is its
@@ -20,37 +19,29 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct StoreError {
     key: Arc<str>,
-    kind: Kind,
+    /// Otherwise the key holds something else.
+    is_unavailable: bool,
+    may_have_charged: bool,
     source: Option<Source>,
 }
 
 type Source = Arc<dyn std::error::Error + Send + Sync>;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
-    Unavailable {
-        may_have_charged: bool,
-    },
-    /// The key holds something else.
-    Foreign,
-}
-
 impl StoreError {
     pub(crate) fn unavailable(key: &Arc<str>, may_have_charged: bool, source: Source) -> Self {
-        Self::new(key, Kind::Unavailable { may_have_charged }, Some(source))
+        let (key, source) = (Arc::clone(key), Some(source));
+        Self { key, is_unavailable: true, may_have_charged, source }
     }
 
     pub(crate) fn foreign(key: &Arc<str>, source: Option<Source>) -> Self {
-        Self::new(key, Kind::Foreign, source)
+        let key = Arc::clone(key);
+        Self { key, is_unavailable: false, may_have_charged: false, source }
     }
 
     /// For a call that was not sent, because earlier requests got no reply.
     pub(crate) fn unsent(&self, key: &Arc<str>) -> Self {
-        Self::new(key, Kind::Unavailable { may_have_charged: false }, self.source.clone())
-    }
-
-    fn new(key: &Arc<str>, kind: Kind, source: Option<Source>) -> Self {
-        Self { key: Arc::clone(key), kind, source }
+        let (key, source) = (Arc::clone(key), self.source.clone());
+        Self { key, is_unavailable: true, may_have_charged: false, source }
     }
 
     /// The key of the limiter.
@@ -63,13 +54,13 @@ impl StoreError {
     /// taken.
     #[must_use]
     pub fn may_have_charged(&self) -> bool {
-        self.kind == Kind::Unavailable { may_have_charged: true }
+        self.may_have_charged
     }
 
     /// Whether Redis cannot be reached. Otherwise the key is at fault.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        matches!(self.kind, Kind::Unavailable { .. })
+        self.is_unavailable
     }
 }
 
@@ -77,16 +68,12 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the source, which error reporters print after this.
         let key = &self.key;
-        match self.kind {
-            Kind::Unavailable { may_have_charged: false } => {
-                write!(f, "Redis is unavailable for key {key:?}")
-            }
-            Kind::Unavailable { may_have_charged: true } => {
+        match (self.is_unavailable, self.may_have_charged) {
+            (true, false) => write!(f, "Redis is unavailable for key {key:?}"),
+            (true, true) => {
                 write!(f, "no reply from Redis for key {key:?}; permits may have been consumed")
             }
-            Kind::Foreign => {
-                write!(f, "key {key:?} holds another kind of policy, or something else")
-            }
+            (false, _) => write!(f, "key {key:?} holds another kind of policy, or something else"),
         }
     }
 }
@@ -100,23 +87,16 @@ impl std::error::Error for StoreError {
 /// The same key and the same kind of fault.
 impl PartialEq for StoreError {
     fn eq(&self, other: &Self) -> bool {
-        (&self.key, self.kind) == (&other.key, other.kind)
+        let parts = |error: &Self| (error.is_unavailable, error.may_have_charged);
+        self.key == other.key && parts(self) == parts(other)
     }
 }
 
 impl Eq for StoreError {}
 
-impl Hash for StoreError {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.key, self.kind).hash(state);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
     use std::error::Error as _;
-    use std::hash::BuildHasher;
 
     use super::*;
     use crate::error::Error;
@@ -129,10 +109,6 @@ mod tests {
         assert_eq!(lost, StoreError::unavailable(&first, true, cause("a timeout")));
         let others = [lost.unsent(&first), lost.unsent(&second), StoreError::foreign(&first, None)];
         assert!(others.iter().all(|other| *other != lost), "{others:?}");
-        let all: HashSet<_> = others.into_iter().chain([lost.clone(), lost.clone()]).collect();
-        assert_eq!(all.len(), 4);
-        let hashes: HashSet<_> = all.iter().map(|error| all.hasher().hash_one(error)).collect();
-        assert_eq!(hashes.len(), 4);
 
         // The cause of both is the same.
         let shown = |error: &dyn std::error::Error| error.source().map(ToString::to_string);

@@ -1,12 +1,11 @@
 //! Ownership of the table and of its keys, checked by reference counts.
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use super::{FastHash, KeyedRateLimiter};
+use super::KeyedRateLimiter;
 use crate::clock::ManualClock;
 use crate::error::Error;
 use crate::policy::Policy;
@@ -175,14 +174,6 @@ fn keys_are_named_by_their_borrowed_forms() {
     is_asked_by::<Box<[u8]>, [u8]>(b"key", |_| {});
     is_asked_by::<PathBuf, Path>(Path::new("key"), |_| {});
     is_asked_by::<Arc<Path>, Path>(Path::new("key"), |_| {});
-}
-
-#[test]
-fn different_keys_have_different_hashes() {
-    let hash = FastHash::new();
-    let hashes: std::collections::HashSet<_> =
-        (0..100).map(|key| hash.hash_one(format!("key {key}"))).collect();
-    assert_eq!(hashes.len(), 100);
 }
 
 /// An alarm of tokio's clock would move paused time while no caller waits.

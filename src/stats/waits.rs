@@ -132,7 +132,8 @@ impl Default for Waits {
 
 fn bucket(wait: Duration) -> usize {
     // In half microseconds, so that there is always a bit behind the highest.
-    let halves = wait.as_nanos().div_ceil(500).saturating_sub(1);
+    let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+    let halves = nanos.div_ceil(500).saturating_sub(1);
     let power = halves.max(1).ilog2() as usize;
     if power == 0 {
         return 0;

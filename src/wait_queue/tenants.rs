@@ -10,6 +10,8 @@
 //! the original it starts at the same time; then a stream of tenants that come once each would hold a tenant
 //! that comes twice back for ever. The step is the price of the last grant, or its own if that is less.
 //!
+//! A start has 64 bits. Before it would overflow, all starts are counted anew from that of the last grant.
+//!
 //! A tenant without waiters is forgotten when the last grant's start has reached its own, and all of them when the
 //! queue is empty. Callers without a tenant count as one tenant.
 
@@ -17,39 +19,44 @@
 mod tests;
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::collections::{BTreeSet, BinaryHeap};
 use std::iter;
 
 use hashbrown::HashMap;
+use slab::Slab;
 
 use super::ask::{Tenant, WaiterId};
 use crate::clock::{TimeOrder, Timed};
 
 /// The fraction of a permit in which prices are counted.
-const PRICE_BITS: u32 = 32;
+const PRICE_BITS: u32 = 24;
+
+/// The most permits that one price counts: more than any cost of 32 bits.
+const MOST_PERMITS: u64 = 1 << 36;
+
+/// From this start on, all starts are counted anew. With one price more they still fit.
+const LAST_START: u64 = 1 << 62;
 
 /// Whose waiters these are: a tenant's hash, or `None` of callers without a tenant.
 type LaneId = Option<u64>;
 
-/// A place in the order of tenants: the start, and for equal ones when the tenant began to wait.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
-    start: u128,
-    since: u64,
-}
-
-impl Turn {
-    fn after(self, price: u128) -> Self {
-        Self { start: self.start.saturating_add(price), ..self }
-    }
-}
+/// The place of a tenant in the order of tenants: its start, when it began to wait, and the number of its lane.
+type Turn = Timed;
 
 /// The waiters of one tenant.
 #[derive(Debug, Default)]
 struct Lane {
-    turn: Turn,
+    id: LaneId,
+    start: u64,
+    since: u32,
     order: TimeOrder,
+}
+
+impl Lane {
+    fn turn(&self, number: usize) -> Turn {
+        Turn::new(self.start, self.since, u32::try_from(number).unwrap_or(u32::MAX))
+    }
 }
 
 /// Where a new caller would stand: in its lane, its tenant, and its permits.
@@ -57,24 +64,25 @@ pub(super) type PlaceInLane = (Timed, Option<Tenant>, u64);
 
 #[derive(Debug, Default)]
 pub(super) struct Tenants {
-    lanes: HashMap<LaneId, Lane>,
+    lanes: Slab<Lane>,
+    numbers: HashMap<LaneId, usize>,
     /// The lanes with waiters.
-    waiting: BTreeSet<(Turn, LaneId)>,
+    waiting: TimeOrder,
     /// The lanes without, by their starts.
-    idle: BTreeSet<(Turn, LaneId)>,
+    idle: TimeOrder,
     /// The tenants of waiters by their places, until their entries are removed.
     of: Vec<Option<Tenant>>,
     /// Of the last grant.
-    start: u128,
-    step: u128,
+    start: u64,
+    step: u64,
     /// How many times a tenant has begun to wait.
-    began: u64,
+    began: u32,
 }
 
 /// What permits cost a tenant, rounded up, so never nothing.
-fn price(tenant: Option<Tenant>, permits: u64) -> u128 {
+fn price(tenant: Option<Tenant>, permits: u64) -> u64 {
     let weight = tenant.map_or(1, |tenant| tenant.weight.get());
-    (u128::from(permits.max(1)) << PRICE_BITS).div_ceil(u128::from(weight))
+    (permits.clamp(1, MOST_PERMITS) << PRICE_BITS).div_ceil(weight.into())
 }
 
 fn lane_of(tenant: Option<Tenant>) -> LaneId {
@@ -86,18 +94,29 @@ impl Tenants {
     pub(super) fn new(order: TimeOrder) -> Self {
         let mut tenants = Self::default();
         if !order.is_empty() {
-            let lane = Lane { turn: Turn::default(), order };
-            tenants.waiting.insert((lane.turn, None));
-            tenants.lanes.insert(None, lane);
-            tenants.began = 1;
+            let number = tenants.lane(None, 0);
+            tenants.lanes[number].order = order;
+            tenants.wait(number);
         }
         tenants
     }
 
+    /// The lane of a tenant.
+    fn known(&self, id: LaneId) -> Option<&Lane> {
+        Some(&self.lanes[*self.numbers.get(&id)?])
+    }
+
+    fn lane_at(&self, turn: Turn) -> &Lane {
+        &self.lanes[turn.id() as usize]
+    }
+
+    fn turn_of(&self, number: usize) -> Turn {
+        self.lanes[number].turn(number)
+    }
+
     /// The waiter that is next.
     pub(super) fn first(&self) -> Option<Timed> {
-        let (_, lane) = self.waiting.first()?;
-        self.lanes[lane].order.first()
+        self.lane_at(self.waiting.first()?).order.first()
     }
 
     pub(super) fn tenant(&self, waiter: WaiterId) -> Option<Tenant> {
@@ -106,45 +125,51 @@ impl Tenants {
 
     /// How many callers of a tenant wait.
     pub(super) fn len_of(&self, tenant: Tenant) -> usize {
-        self.lanes.get(&Some(tenant.id)).map_or(0, |lane| lane.order.len())
+        self.known(Some(tenant.id)).map_or(0, |lane| lane.order.len())
     }
 
     /// The turn of a lane that begins to wait.
-    fn begin(&self, id: LaneId, price: u128) -> Turn {
+    fn begin(&self, id: LaneId, price: u64) -> Turn {
         let begin = self.start.saturating_add(self.step.min(price));
-        let start = self.lanes.get(&id).map_or(begin, |lane| lane.turn.start.max(begin));
-        Turn { start, since: self.began }
+        let start = self.known(id).map_or(begin, |lane| lane.start.max(begin));
+        Turn::new(start, self.began, 0)
     }
 
     /// Whether a place is ahead of all waiters.
     pub(super) fn is_first(&self, (at, tenant, permits): PlaceInLane) -> bool {
-        let Some(&(first, lane)) = self.waiting.first() else { return true };
+        let Some(first) = self.waiting.first() else { return true };
         let id = lane_of(tenant);
-        match self.lanes.get(&id).and_then(|lane| lane.order.first()) {
-            Some(next) => lane == id && at < next,
+        match self.known(id).and_then(|lane| lane.order.first()) {
+            Some(next) => self.lane_at(first).id == id && at < next,
             None => self.begin(id, price(tenant, permits)) < first,
         }
     }
 
-    /// The lane of a caller. One that has not waited gets the turn of one that begins to.
-    fn lane(&mut self, id: LaneId, price: u128) -> &mut Lane {
+    /// The number of a caller's lane. One that has not waited gets the turn of one that begins to.
+    fn lane(&mut self, id: LaneId, price: u64) -> usize {
         let turn = self.begin(id, price);
-        let lane = self.lanes.entry(id).or_default();
-        if lane.order.is_empty() {
-            self.idle.remove(&(lane.turn, id));
-            lane.turn = turn;
+        let add = || self.lanes.insert(Lane { id, ..Lane::default() });
+        let number = *self.numbers.entry(id).or_insert_with(add);
+        if self.lanes[number].order.is_empty() {
+            self.idle.remove(self.turn_of(number));
+            let lane = &mut self.lanes[number];
+            (lane.start, lane.since) = (turn.time(), self.began);
         }
-        lane
+        number
+    }
+
+    /// A lane begins to wait.
+    fn wait(&mut self, number: usize) {
+        self.waiting.insert(self.turn_of(number));
+        self.began = self.began.wrapping_add(1);
     }
 
     pub(super) fn join(&mut self, (at, tenant, permits): PlaceInLane) {
-        let id = lane_of(tenant);
-        let lane = self.lane(id, price(tenant, permits));
-        lane.order.insert(at);
-        if lane.order.len() == 1 {
-            let turn = lane.turn;
-            self.waiting.insert((turn, id));
-            self.began += 1;
+        let number = self.lane(lane_of(tenant), price(tenant, permits));
+        let order = &mut self.lanes[number].order;
+        order.insert(at);
+        if order.len() == 1 {
+            self.wait(number);
         }
         if tenant.is_some() {
             let place = WaiterId::of(at).place();
@@ -156,45 +181,68 @@ impl Tenants {
     /// A caller is granted before it waits, ahead of all that do.
     pub(super) fn grant_at_once(&mut self, tenant: Option<Tenant>, permits: u64) {
         let price = price(tenant, permits);
-        self.lane(lane_of(tenant), price);
-        self.charge(lane_of(tenant), price);
+        let number = self.lane(lane_of(tenant), price);
+        self.charge(number, price);
     }
 
     /// The waiter that is next is granted; then it leaves.
     pub(super) fn grant(&mut self, waiter: WaiterId, permits: u64) {
         let tenant = self.tenant(waiter);
-        self.charge(lane_of(tenant), price(tenant, permits));
+        if let Some(&number) = self.numbers.get(&lane_of(tenant)) {
+            self.charge(number, price(tenant, permits));
+        }
     }
 
     /// Moves a tenant to its next turn.
-    fn charge(&mut self, id: LaneId, price: u128) {
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let turn = lane.turn;
-        lane.turn = turn.after(price);
-        let others = if lane.order.is_empty() { &mut self.idle } else { &mut self.waiting };
-        others.remove(&(turn, id));
-        others.insert((lane.turn, id));
-        (self.start, self.step) = (turn.start, price);
-        while let Some(&(turn, id)) = self.idle.first()
-            && turn.start <= self.start
+    fn charge(&mut self, number: usize, price: u64) {
+        let turn = self.turn_of(number);
+        self.lanes[number].start = turn.time().saturating_add(price);
+        let next = self.turn_of(number);
+        let is_idle = self.lanes[number].order.is_empty();
+        let others = if is_idle { &mut self.idle } else { &mut self.waiting };
+        others.remove(turn);
+        others.insert(next);
+        (self.start, self.step) = (turn.time(), price);
+        while let Some(first) = self.idle.first()
+            && first.time() <= self.start
         {
-            self.idle.pop_first();
-            self.lanes.remove(&id);
+            self.idle.remove(first);
+            self.forget_lane(first);
+        }
+        if self.start >= LAST_START {
+            self.count_anew();
+        }
+    }
+
+    fn forget_lane(&mut self, turn: Turn) {
+        let lane = self.lanes.remove(turn.id() as usize);
+        self.numbers.remove(&lane.id);
+    }
+
+    /// Counts all starts from that of the last grant: none is earlier.
+    fn count_anew(&mut self) {
+        let origin = std::mem::take(&mut self.start);
+        (self.waiting, self.idle) = (TimeOrder::default(), TimeOrder::default());
+        self.lanes.iter_mut().for_each(|(_, lane)| lane.start = lane.start.saturating_sub(origin));
+        for (number, lane) in &self.lanes {
+            let others = if lane.order.is_empty() { &mut self.idle } else { &mut self.waiting };
+            others.insert(lane.turn(number));
         }
     }
 
     /// A waiter leaves the order.
     pub(super) fn leave(&mut self, at: Timed) {
         let id = lane_of(self.tenant(WaiterId::of(at)));
-        let Some(lane) = self.lanes.get_mut(&id) else { return };
-        lane.order.remove(at);
-        if lane.order.is_empty() {
-            let turn = lane.turn;
-            self.waiting.remove(&(turn, id));
-            if turn.start > self.start {
-                self.idle.insert((turn, id));
+        let Some(&number) = self.numbers.get(&id) else { return };
+        let order = &mut self.lanes[number].order;
+        order.remove(at);
+        if order.is_empty() {
+            let turn = self.turn_of(number);
+            self.waiting.remove(turn);
+            if turn.time() > self.start {
+                self.idle.insert(turn);
             } else {
-                self.lanes.remove(&id);
+                self.forget_lane(turn);
             }
         }
     }
@@ -218,18 +266,18 @@ impl Tenants {
         };
         let until = place.map(|place| self.turn(place, &price));
         let is_ahead = move |turn: Turn| until.is_none_or(|until| turn < until);
-        let lanes = self.waiting.iter().take_while(|&&(turn, _)| is_ahead(turn));
-        let head = |&(turn, id)| Some(Reverse((turn, id, self.lanes[&id].order.first()?)));
+        let lanes = self.waiting.iter().take_while(|&turn| is_ahead(turn));
+        let head = |turn: Turn| Some(Reverse((turn, self.lane_at(turn).order.first()?)));
         // The next waiter of each lane, and its turn.
         let mut heads: BinaryHeap<_> = lanes.filter_map(head).collect();
         iter::from_fn(move || {
             let mut head = heads.peek_mut()?;
-            let Reverse((turn, id, at)) = *head;
+            let Reverse((turn, at)) = *head;
             if !is_ahead(turn) {
                 return None;
             }
-            match self.lanes[&id].order.after(at) {
-                Some(next) => *head = Reverse((turn.after(price(at)), id, next)),
+            match self.lane_at(turn).order.after(at) {
+                Some(next) => *head = Reverse((turn.later(price(at)), next)),
                 None => _ = PeekMut::pop(head),
             }
             Some(WaiterId::of(at))
@@ -237,12 +285,12 @@ impl Tenants {
     }
 
     /// The turn of a place: behind the waiters of its lane that are ahead of it.
-    fn turn(&self, (at, tenant, permits): PlaceInLane, price_of: impl Fn(Timed) -> u128) -> Turn {
+    fn turn(&self, (at, tenant, permits): PlaceInLane, price_of: impl Fn(Timed) -> u64) -> Turn {
         let id = lane_of(tenant);
-        match self.lanes.get(&id).filter(|lane| !lane.order.is_empty()) {
-            Some(lane) => {
-                let ahead = lane.order.iter().take_while(|&other| other < at);
-                ahead.fold(lane.turn, |turn, other| turn.after(price_of(other)))
+        match self.numbers.get(&id).filter(|&&number| !self.lanes[number].order.is_empty()) {
+            Some(&number) => {
+                let ahead = self.lanes[number].order.iter().take_while(|&other| other < at);
+                ahead.fold(self.turn_of(number), |turn, other| turn.later(price_of(other)))
             }
             None => self.begin(id, price(tenant, permits)),
         }

@@ -87,3 +87,13 @@ fn what_is_ahead_of_a_place_is_what_is_granted_before_it() {
     }
     assert!(tenants.first().is_none());
 }
+
+#[test]
+fn starts_that_would_overflow_are_counted_anew() {
+    let mut tenants = Tenants::default();
+    (0..40).for_each(|number| join(&mut tenants, number, number as u64 % 2, u64::MAX));
+    for number in 0..40 {
+        assert_eq!(grant(&mut tenants, |_| u64::MAX), number);
+    }
+    assert!(tenants.start < LAST_START && tenants.first().is_none());
+}
