@@ -286,7 +286,7 @@ impl AnyPolicy {
 
 keep! {
     AnyPolicy: |it, rest| inside!(it, policy => policy.keep(rest).into());
-    AllOf: |it, rest| Self::new(it.parts().iter().map(|part| part.clone().keep(rest)));
+    AllOf: |it, rest| Self::new(it.0.iter().map(|part| part.clone().keep(rest)));
 }
 
 /// Several rules chosen at run time, with one cost: a request is charged in all of them or in none, as with
@@ -314,10 +314,8 @@ keep! {
 /// assert_eq!(waits[2], (3_599_800, Some("limit 2 of 3, fixed-window".into())));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct AllOf {
-    parts: Arc<[AnyPolicy]>,
-}
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AllOf(Arc<[AnyPolicy]>);
 
 /// What an [`AllOf`] remembers: a state for each part.
 #[derive(Clone, Debug)]
@@ -329,9 +327,7 @@ pub struct AllOfState {
 
 /// What a refund must know of a charge of an [`AllOf`]: a receipt of each part.
 #[derive(Clone, Debug)]
-pub struct AllOfReceipt {
-    parts: Vec<AnyReceipt>,
-}
+pub struct AllOfReceipt(Vec<AnyReceipt>);
 
 impl AllOf {
     /// The maximum number of rules.
@@ -348,36 +344,19 @@ impl AllOf {
         let (parts, max) = (Arc::from_iter(parts), Self::MAX_PARTS);
         let (given, is_few) = (parts.len(), parts.len() <= max);
         assert!(is_few && given > 0, "{given} rules given, but a policy is made of 1 to {max}");
-        Self { parts }
+        Self(parts)
     }
 
     /// The rules, in order.
     #[must_use]
     pub fn parts(&self) -> &[AnyPolicy] {
-        &self.parts
+        &self.0
     }
 }
 
 impl From<AnyPolicy> for AllOf {
     fn from(policy: AnyPolicy) -> Self {
         Self::new([policy])
-    }
-}
-
-impl fmt::Debug for AllOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AllOf").field(&self.parts).finish()
-    }
-}
-
-impl AllOf {
-    /// The parts, each with its state.
-    fn each<'a>(
-        &'a self,
-        state: &'a mut AllOfState,
-    ) -> impl Iterator<Item = (&'a AnyPolicy, &'a mut AnyState)> {
-        assert_eq!(self.parts.len(), state.parts.len(), "the state belongs to another policy");
-        self.parts.iter().zip(&mut state.parts)
     }
 }
 
@@ -390,49 +369,40 @@ impl Policy for AllOf {
     const TIMED: Timed = Timed::NotReleases;
 
     fn start(&self, now: Nanos) -> AllOfState {
-        AllOfState { parts: self.parts.iter().map(|part| part.start(now)).collect(), changes: 0 }
+        AllOfState { parts: self.0.iter().map(|part| part.start(now)).collect(), changes: 0 }
     }
 
     fn idle_at(&self, state: &AllOfState) -> Option<Nanos> {
-        let mut each = self.parts.iter().zip(&state.parts);
+        let mut each = self.0.iter().zip(&state.parts);
         each.try_fold(Nanos::ZERO, |latest, (part, state)| Some(latest.max(part.idle_at(state)?)))
     }
 
     fn ready_at(&self, state: &AllOfState, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
-        let mut each = self.parts.iter().zip(&state.parts).enumerate();
+        let mut each = self.0.iter().zip(&state.parts).enumerate();
         each.try_fold(Ready::At(Nanos::ZERO), |ready, (index, (part, state))| {
-            let in_part = |error: ExceedsCapacity| {
-                error.in_part(Some(part_of(index, self.parts.len(), part)))
-            };
+            let in_part =
+                |error: ExceedsCapacity| error.in_part(Some(part_of(index, self.0.len(), part)));
             Ok(ready.and(part.ready_at(state, now, n).map_err(in_part)?))
         })
     }
 
     fn charge(&self, state: &mut AllOfState, at: Nanos, n: u32) -> AllOfReceipt {
-        let each = self.each(state);
-        AllOfReceipt { parts: each.map(|(part, state)| part.charge(state, at, n)).collect() }
+        let each = self.0.iter().zip(&mut state.parts);
+        AllOfReceipt(each.map(|(part, state)| part.charge(state, at, n)).collect())
     }
 
-    fn refund(
-        &self,
-        state: &mut AllOfState,
-        now: Nanos,
-        n: u32,
-        receipt: AllOfReceipt,
-    ) -> AllOfReceipt {
-        // Those of parts that have gone since are of no use.
-        let each = self.each(state).zip(receipt.parts);
-        AllOfReceipt {
-            parts: each.map(|((part, state), of)| part.refund(state, now, n, of)).collect(),
-        }
+    fn refund(&self, state: &mut AllOfState, now: Nanos, n: u32, of: AllOfReceipt) -> AllOfReceipt {
+        // Receipts of parts that have gone since are of no use.
+        let each = self.0.iter().zip(&mut state.parts).zip(of.0);
+        AllOfReceipt(each.map(|((part, state), of)| part.refund(state, now, n, of)).collect())
     }
 
     fn migrate(&self, old: &Self, state: &mut AllOfState, now: Nanos) {
         let held = state.parts.first().map_or(0, |part| part.held);
         state.changes += 1;
-        state.parts.truncate(self.parts.len());
-        for (index, part) in self.parts.iter().enumerate() {
-            match (old.parts.get(index), state.parts.get_mut(index)) {
+        state.parts.truncate(self.0.len());
+        for (index, part) in self.0.iter().enumerate() {
+            match (old.0.get(index), state.parts.get_mut(index)) {
                 (Some(old), Some(state)) => part.migrate(old, state, now),
                 _ => state.parts.push(part.begin(now, held, u32::MAX, state.changes << 32)),
             }
@@ -440,22 +410,23 @@ impl Policy for AllOf {
     }
 
     fn available(&self, state: &AllOfState, now: Nanos) -> u32 {
-        let each = self.parts.iter().zip(&state.parts);
+        let each = self.0.iter().zip(&state.parts);
         each.map(|(part, state)| part.available(state, now)).min().unwrap_or_default()
     }
 
     fn event(&self, state: &mut AllOfState, now: Nanos, event: RuleEvent<u32>) -> Nanos {
-        self.each(state).fold(now, |at, (part, state)| at.max(part.event(state, now, event)))
+        let each = self.0.iter().zip(&mut state.parts);
+        each.fold(now, |at, (part, state)| at.max(part.event(state, now, event)))
     }
 
     fn facts(&self, number: usize) -> Facts {
-        let each = self.parts.iter().map(|part| part.facts(number));
+        let each = self.0.iter().map(|part| part.facts(number));
         each.reduce(Facts::and).map_or(Facts::default(), |facts| Facts { kind: None, ..facts })
     }
 
     fn limits(&self, state: &AllOfState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
-        for (index, (part, state)) in self.parts.iter().zip(&state.parts).enumerate() {
-            let asked = asked.of(asked.cost, part_of(index, self.parts.len(), part));
+        for (index, (part, state)) in self.0.iter().zip(&state.parts).enumerate() {
+            let asked = asked.of(asked.cost, part_of(index, self.0.len(), part));
             part.limits(state, asked, visit);
         }
     }

@@ -247,6 +247,7 @@ impl AnyPolicy {
 }
 
 impl Kind {
+    #[cfg(feature = "redis")]
     pub(crate) fn needs(self, parameter: Parameter) -> bool {
         self.lists()[0].contains(&parameter)
     }

@@ -38,11 +38,6 @@ use crate::units::Nanos;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Same<P>(pub P);
 
-/// The smaller of two costs.
-pub(super) fn least<C: Cost>(one: C, other: C) -> C {
-    one.each(other, u32::min)
-}
-
 /// Names a part of a composed rule.
 pub(super) fn part_of<P: Policy>(index: usize, of: usize, policy: &P) -> Part {
     Part::new(index, of).of_kind(policy.facts(0).kind)
@@ -171,6 +166,7 @@ macro_rules! of_costs {
     (one $($part:ident $index:tt ($($way:tt)*)),+) => {
         fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost {
             let each = [$(self$($way)*.available(&state.$index, now)),+];
+            let least = |one: Self::Cost, other| one.each(other, u32::min);
             each.into_iter().reduce(least).unwrap_or_default()
         }
 
