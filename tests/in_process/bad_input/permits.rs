@@ -7,7 +7,7 @@ use tollgate::{
     SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
-use crate::support::{Limiter, bounded, bursty, finishes, ms, outcome, secs};
+use crate::support::{Limiter, bounded, finishes, outcome, secs};
 
 /// Every method with a cost of nothing.
 #[track_caller]
@@ -29,16 +29,6 @@ fn assert_nothing_is_free(limiter: &Limiter) {
 }
 
 #[test]
-fn a_cost_of_nothing_is_granted_at_once_and_takes_nothing() {
-    finishes(|| {
-        let (clock, limiter) = bursty(5.0);
-        clock.advance(ms(600));
-        assert_nothing_is_free(&limiter);
-        assert_eq!(limiter.available(), 3);
-    });
-}
-
-#[test]
 fn a_cost_of_nothing_is_granted_at_once_behind_a_queue_and_in_a_pause() {
     finishes(|| {
         let (clock, limiter) = bounded(5.0, 1, 10);
@@ -55,17 +45,6 @@ fn a_cost_of_nothing_is_granted_at_once_behind_a_queue_and_in_a_pause() {
         assert!(limiter.try_acquire(1).is_ok());
         assert!(limiter.try_acquire(1).is_err());
     });
-}
-
-#[test]
-fn nothing_can_be_settled_up_and_everything_settled_down() {
-    let (_clock, limiter) = bursty(5.0);
-    limiter.try_acquire(0).expect("a grant").settle(10).expect("within the horizon");
-    let error = limiter.try_acquire(1).expect_err("ten are owed");
-    assert_eq!(error.retry_after(), Some(secs(2)));
-    let (_clock, limiter) = bursty(5.0);
-    limiter.try_acquire(10).expect("a grant").settle(0).expect("less");
-    assert!(limiter.try_acquire(1).is_ok());
 }
 
 #[track_caller]

@@ -3,30 +3,7 @@
 
 use std::time::Instant;
 
-use tollgate::{FixedWindow, ManualClock, Rate, RateLimiter, SmoothBursty};
-
 use crate::support::{bursty, busy, finishes, ms, outcome, secs, waited};
-
-/// The one that is let through begins no new window, and delays the one that does.
-#[test]
-fn a_caller_that_is_let_through_may_shift_the_window_behind_it() {
-    let waits = |leaves: bool| -> Vec<u128> {
-        let clock = ManualClock::new();
-        let spaced = SmoothBursty::evenly_spaced(Rate::per_second(1000.0));
-        let policy = (FixedWindow::new(5, secs(1)), spaced);
-        let limiter = RateLimiter::with_clock(policy, clock.clone());
-        limiter.try_acquire((3, 0)).expect("a grant");
-        let mut head = limiter.reserve((3, 1)).ok();
-        let costs = [(1, 150), (1, 1), (5, 1)];
-        let behind = costs.map(|cost| limiter.reserve(cost).expect("a place"));
-        clock.advance(ms(950));
-        head.take_if(|_| leaves);
-        clock.advance(secs(60));
-        behind.map(|place| waited(place).as_millis()).into()
-    };
-    assert_eq!(waits(false), [1001, 1151, 2000]);
-    assert_eq!(waits(true), [950, 1100, 2100]);
-}
 
 #[test]
 #[should_panic(expected = "`Acquire` polled after it was ready")]

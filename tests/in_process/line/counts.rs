@@ -2,14 +2,9 @@
 
 use std::time::Duration;
 
-use tollgate::{FixedWindow, ManualClock, Rate, RateLimiter, Stats, TokenBucket, Unlimited};
+use tollgate::{FixedWindow, ManualClock, Rate, RateLimiter, TokenBucket, Unlimited};
 
-use crate::support::{Limiter, bursty, busy, is_waiting, ms, secs};
-
-fn counts(limiter: &Limiter) -> (u64, u64, u64, Duration) {
-    let Stats { granted, refused, given_up, waited, .. } = limiter.stats();
-    (granted, refused, given_up, waited)
-}
+use crate::support::{busy, ms, secs};
 
 /// Its calls are decided under a lock, without the queue.
 #[test]
@@ -64,29 +59,6 @@ fn a_limiter_shows_its_quota_and_its_pause() {
 }
 
 #[test]
-fn leaving_without_a_grant_counts_as_giving_up() {
-    let (clock, limiter) = busy(5.0);
-    let mut waiting = limiter.acquire(1);
-    assert!(is_waiting(&mut waiting));
-    drop(waiting);
-    assert_eq!(counts(&limiter), (1, 0, 1, ms(0)));
-
-    // An unused grant still counts as a grant.
-    let reservation = limiter.reserve(1).expect("a place");
-    clock.advance(ms(200));
-    drop(reservation);
-    assert_eq!(counts(&limiter), (2, 0, 2, ms(200)));
-
-    let granted_at_once = limiter.reserve(1).expect("a grant");
-    drop(granted_at_once);
-    assert_eq!(counts(&limiter), (3, 0, 3, ms(200)));
-
-    // A future that was never polled does not count.
-    drop(limiter.acquire(1));
-    assert_eq!(counts(&limiter), (3, 0, 3, ms(200)));
-}
-
-#[test]
 fn a_reservation_tells_its_delay_as_things_stand() {
     let (clock, limiter) = busy(5.0);
     let first = limiter.reserve(2).expect("a place");
@@ -127,12 +99,4 @@ fn only_a_limit_that_nothing_reaches_is_shown_as_none() {
     assert_eq!(show(bucket(10), 0), "10 of 10 left");
     let text = show(bucket(u32::MAX), 1);
     assert!(text.starts_with("4294967294 of 4294967295 left"), "{text}");
-}
-
-#[test]
-fn a_reservation_of_nothing_is_not_counted() {
-    let (_clock, limiter) = bursty(5.0);
-    drop(limiter.reserve(0).expect("granted at once"));
-    drop(limiter.acquire_owned(0));
-    assert_eq!(counts(&limiter), (0, 0, 0, ms(0)));
 }
