@@ -104,7 +104,7 @@ impl<P: Scripted> KeyLine<P> {
     fn arguments(&mut self, kind: &RequestKind<P::Cost>, calls: &[Call<P::Cost>]) -> Vec<Vec<u8>> {
         let header = || self.agreement.header_of_key().bytes.clone();
         let mut arguments = match kind {
-            RequestKind::Take(_) => wire::calls::<P>(&self.agreement.header, calls.iter().copied()),
+            RequestKind::Take(_) => wire::calls::<P>(&self.agreement.header, calls),
             RequestKind::Change(changes) => vec![header(), self.todo(changes)],
             // It writes, so it fails at a read-only server.
             RequestKind::Probe => vec![header(), vec![b'H']],
