@@ -78,7 +78,7 @@ end
     if wait > patience and wait < 562949953421312 and not dirty then return struct.pack('<I4d', request, wait * 4 + 2) end
   elseif wait < 262144 then
 do
-local at, n, count = after > 0 and after or 0, cost
+local at, n = after > 0 and after or 0, cost
   local number = sequence + 1
   if at > start + window - 0.001 then
 do
@@ -91,14 +91,6 @@ end
     began = number
   end
   granted = granted + n
-  if count and granted + n * (count - 1) > most then
-    local each = math.floor(most / n)
-    count = count - 1 - math.floor((most - granted) / n)
-    local windows = math.ceil(count / each)
-    start, granted = start + windows * window, (count - (windows - 1) * each) * n
-  elseif count then
-    granted = granted + n * (count - 1)
-  end
 end
     sequence = sequence + 1
 do
@@ -138,10 +130,7 @@ end
 local values, filled, source, first = {request, sequence, 0}, 3, params, 1
 local told
 repeat
-  if fresh > 3 then break end
-  local mixed = fresh > 1
   for call = 1, count do
-    if mixed and call > 1 then cost, at = struct.unpack('<I4', source, at) end
     local after
 do
 local n = cost
@@ -151,7 +140,7 @@ end
     local wait = after > 0.001 and math.ceil(after - 0.001) or 0
     if wait > limit then told, first = true, call break end
 do
-local at, n, count = after > 0 and after or 0, cost
+local at, n = after > 0 and after or 0, cost
   local number = sequence + 1
   if at > start + window - 0.001 then
 do
@@ -164,14 +153,6 @@ end
     began = number
   end
   granted = granted + n
-  if count and granted + n * (count - 1) > most then
-    local each = math.floor(most / n)
-    count = count - 1 - math.floor((most - granted) / n)
-    local windows = math.ceil(count / each)
-    start, granted = start + windows * window, (count - (windows - 1) * each) * n
-  elseif count then
-    granted = granted + n * (count - 1)
-  end
 end
     sequence = sequence + 1
     if wait == 0 and filled == 3 then
@@ -237,7 +218,7 @@ end
 local function ready(n)
   return n > most and math.huge or granted + n <= most and start or start + window
 end
-local function charge(at, n, count)
+local function charge(at, n)
   local number = sequence + 1
   if at > start + window - 0.001 then
     start = edge(at)
@@ -246,14 +227,6 @@ local function charge(at, n, count)
     began = number
   end
   granted = granted + n
-  if count and granted + n * (count - 1) > most then
-    local each = math.floor(most / n)
-    count = count - 1 - math.floor((most - granted) / n)
-    local windows = math.ceil(count / each)
-    start, granted = start + windows * window, (count - (windows - 1) * each) * n
-  elseif count then
-    granted = granted + n * (count - 1)
-  end
 end
 local function forget()
   return math.max(start + window, 0)
@@ -322,31 +295,8 @@ local function ask(cost, limit, patience, fresh)
   opaque = unknown
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
-local function reckon(cost, count, each)
-  block()
-  if opaque then return end
-  local after
-  for _ = 1, math.min(count, 16) do
-    after, opaque = due(cost)
-    latest = after > 0 and after or 0
-    charge(latest, each > 0 and each or cost)
-    if opaque then return end
-  end
-  count = count - 16
-  if count < 1 then return end
-  after, opaque = due(cost)
-  latest = after > 0 and after or 0
-  charge(latest, cost, count)
-end
 while true do
-  if fresh > 3 then
-    reckon(cost, count, limit)
-    count, fresh = 0, 0
-  end
-  local mixed = fresh > 1
-  fresh = fresh % 2
   for call = first, count do
-    if mixed and call > first then cost, at = struct.unpack('<I4', source, at) end
     local value, part = ask(cost, limit, patience, fresh)
     if value == 0 and filled == 3 then
       values[3] = values[3] + 1

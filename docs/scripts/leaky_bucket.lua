@@ -199,31 +199,8 @@ local function ask(cost, limit, patience, fresh)
   opaque = unknown
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
-local function reckon(cost, count, each)
-  block()
-  if opaque then return end
-  local after
-  for _ = 1, math.min(count, 16) do
-    after, opaque = due(cost)
-    latest = after > 0 and after or 0
-    charge(latest, each > 0 and each or cost)
-    if opaque then return end
-  end
-  count = count - 16
-  if count < 1 then return end
-  after, opaque = due(cost)
-  latest = after > 0 and after or 0
-  charge(latest, cost * count)
-end
 while true do
-  if fresh > 3 then
-    reckon(cost, count, limit)
-    count, fresh = 0, 0
-  end
-  local mixed = fresh > 1
-  fresh = fresh % 2
   for call = first, count do
-    if mixed and call > first then cost, at = struct.unpack('<I4', source, at) end
     local value, part = ask(cost, limit, patience, fresh)
     if value == 0 and filled == 3 then
       values[3] = values[3] + 1

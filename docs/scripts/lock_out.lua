@@ -7,10 +7,6 @@ local function next_call(bytes, at)
   local t = {struct.unpack('<I4I4ddB', bytes, at)}
   return t[1], t[2], t[3], t[4], t[5], t[6]
 end
-local function next_cost(bytes, at)
-  local t = {struct.unpack('<I4', bytes, at)}
-  return t[1], t[2]
-end
 local cost, count, limit, patience, fresh, at = next_call(params, 61)
 local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, owed, vouched, installed, dirty, ends = 0, 0, 0, 0, false, #params
@@ -129,9 +125,8 @@ local function refused(cost)
   locked = duration
   return true
 end
-local function charge(at, cost, count)
-  if count and not rule.several then cost = cost * count end
-  rule.charge(at, cost, count)
+local function charge(at, cost)
+  rule.charge(at, cost)
 end
 local function forget()
   local after, unknown = rule.forget()
@@ -266,31 +261,8 @@ local function ask(cost, limit, patience, fresh)
   opaque = unknown
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
-local function reckon(cost, count, each)
-  block()
-  if opaque then return end
-  local after
-  for _ = 1, math.min(count, 16) do
-    after, opaque = due(cost)
-    latest = after > 0 and after or 0
-    charge(latest, each > 0 and each or cost)
-    if opaque then return end
-  end
-  count = count - 16
-  if count < 1 then return end
-  after, opaque = due(cost)
-  latest = after > 0 and after or 0
-  charge(latest, cost, count)
-end
 while true do
-  if fresh > 3 then
-    reckon(cost, count, limit)
-    count, fresh = 0, 0
-  end
-  local mixed = fresh > 1
-  fresh = fresh % 2
   for call = first, count do
-    if mixed and call > first then cost, at = next_cost(source, at) end
     local value, part = ask(cost, limit, patience, fresh)
     if value == 0 and filled == 3 then
       values[3] = values[3] + 1

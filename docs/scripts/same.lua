@@ -7,10 +7,6 @@ local function next_call(bytes, at)
   local t = {struct.unpack('<I4I4ddB', bytes, at)}
   return t[1], t[2], t[3], t[4], t[5], t[6]
 end
-local function next_cost(bytes, at)
-  local t = {struct.unpack('<I4', bytes, at)}
-  return t[1], t[2]
-end
 local cost, count, limit, patience, fresh, at = next_call(params, 77)
 local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, owed, vouched, installed, dirty, ends = 0, 0, 0, 0, false, #params
@@ -118,7 +114,7 @@ end
 local function ready(n)
   return n > most and math.huge or granted + n <= most and start or start + window
 end
-local function charge(at, n, count)
+local function charge(at, n)
   local number = sequence + 1
   if at > start + window - 0.001 then
     start = edge(at)
@@ -127,21 +123,13 @@ local function charge(at, n, count)
     began = number
   end
   granted = granted + n
-  if count and granted + n * (count - 1) > most then
-    local each = math.floor(most / n)
-    count = count - 1 - math.floor((most - granted) / n)
-    local windows = math.ceil(count / each)
-    start, granted = start + windows * window, (count - (windows - 1) * each) * n
-  elseif count then
-    granted = granted + n * (count - 1)
-  end
 end
 local function forget()
   return math.max(start + window, 0)
 end
 local function load(bytes, at, last) start, granted, began, at = struct.unpack('<dI5I7', bytes, at) end
 local function save() return struct.pack('<dI5I7', start, granted, began) end
-return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget, several = true}
+return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget}
 end)(),
 }
 local function share(cost, i)
@@ -187,12 +175,11 @@ local function ready(cost)
   end
   return after, unknown, holding
 end
-local function charge(at, cost, count)
+local function charge(at, cost)
   if at > since then since = at end
   for i = 1, #parts do
     local share = share(cost, i)
-    if share and count and not parts[i].several then share = share * count end
-    if share then parts[i].charge(at, share, count) end
+    if share then parts[i].charge(at, share) end
   end
 end
 local function forget()
@@ -311,31 +298,8 @@ local function ask(cost, limit, patience, fresh)
   opaque = unknown
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
-local function reckon(cost, count, each)
-  block()
-  if opaque then return end
-  local after
-  for _ = 1, math.min(count, 16) do
-    after, opaque = due(cost)
-    latest = after > 0 and after or 0
-    charge(latest, each > 0 and each or cost)
-    if opaque then return end
-  end
-  count = count - 16
-  if count < 1 then return end
-  after, opaque = due(cost)
-  latest = after > 0 and after or 0
-  charge(latest, cost, count)
-end
 while true do
-  if fresh > 3 then
-    reckon(cost, count, limit)
-    count, fresh = 0, 0
-  end
-  local mixed = fresh > 1
-  fresh = fresh % 2
   for call = first, count do
-    if mixed and call > first then cost, at = next_cost(source, at) end
     local value, part = ask(cost, limit, patience, fresh)
     if value == 0 and filled == 3 then
       values[3] = values[3] + 1

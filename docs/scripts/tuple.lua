@@ -7,10 +7,6 @@ local function next_call(bytes, at)
   local t = {struct.unpack('<I4I4I4ddB', bytes, at)}
   return {t[1], t[2]}, t[3], t[4], t[5], t[6], t[7]
 end
-local function next_cost(bytes, at)
-  local t = {struct.unpack('<I4I4', bytes, at)}
-  return {t[1], t[2]}, t[3]
-end
 local cost, count, limit, patience, fresh, at = next_call(params, 53)
 local sequence, deadline, last, elapsed = now, 0, now, 0
 local pause, owed, vouched, installed, dirty, ends = 0, 0, 0, 0, false, #params
@@ -86,13 +82,7 @@ local function drop_ended()
     if looked < first then looked = first else sum = sum - permits end
   end
 end
-local function charge(at, n, count)
-  if count then
-    local each = math.floor(most / n)
-    age = age - math.floor(count / each) * window
-    if count % each == 0 then return end
-    at, n = ready(n), n * (count % each)
-  end
+local function charge(at, n)
   local time = math.max(age + at, newest)
   drop_ended()
   newest = time
@@ -116,7 +106,7 @@ local function forget()
 end
 local function load(bytes, at, last) age, granted, newest, at = struct.unpack('<ddd', bytes, at) read(bytes, at, last) end
 local function save() return write(struct.pack('<ddd', age, granted, newest)) end
-return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget, several = true}
+return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget}
 end)(),
 (function()
 local most = struct.unpack('<d', params, 45)
@@ -196,8 +186,7 @@ local function ready(n)
   needs = unknown and n or 0
   return 0, unknown
 end
-local function charge(_, n, count)
-  n = n * (count or 1)
+local function charge(_, n)
   if age - since >= turn and held + n > share() then since = age end
   held, waits = held + n, 0
 end
@@ -212,7 +201,7 @@ local function forget()
 end
 local function load(bytes, at, last) age, at = struct.unpack('<d', bytes, at) read(bytes, at, last) end
 local function save() return write(struct.pack('<d', age)) end
-return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget, several = true}
+return {load = load, save = save, begin = begin, resume = resume, ready = ready, charge = charge, forget = forget}
 end)(),
 }
 local function share(cost, i)
@@ -258,12 +247,11 @@ local function ready(cost)
   end
   return after, unknown, holding
 end
-local function charge(at, cost, count)
+local function charge(at, cost)
   if at > since then since = at end
   for i = 1, #parts do
     local share = share(cost, i)
-    if share and count and not parts[i].several then share = share * count end
-    if share then parts[i].charge(at, share, count) end
+    if share then parts[i].charge(at, share) end
   end
 end
 local function forget()
@@ -383,31 +371,8 @@ local function ask(cost, limit, patience, fresh)
   opaque = unknown
   return (unknown and wait + 562949953421312 or wait) * 4 + 1, part
 end
-local function reckon(cost, count, each)
-  block()
-  if opaque then return end
-  local after
-  for _ = 1, math.min(count, 16) do
-    after, opaque = due(cost)
-    latest = after > 0 and after or 0
-    charge(latest, each > 0 and each or cost)
-    if opaque then return end
-  end
-  count = count - 16
-  if count < 1 then return end
-  after, opaque = due(cost)
-  latest = after > 0 and after or 0
-  charge(latest, cost, count)
-end
 while true do
-  if fresh > 3 then
-    reckon(cost, count, limit)
-    count, fresh = 0, 0
-  end
-  local mixed = fresh > 1
-  fresh = fresh % 2
   for call = first, count do
-    if mixed and call > first then cost, at = next_cost(source, at) end
     local value, part = ask(cost, limit, patience, fresh)
     if value == 0 and filled == 3 then
       values[3] = values[3] + 1

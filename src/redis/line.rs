@@ -5,7 +5,7 @@
 //! leaving before that is free, and a pause or another rate takes effect for all within the horizon and a
 //! round trip. Each key has at most one request in flight; callers that come meanwhile share the next.
 //!
-//! Each piece of state has one owner, a *part*, whose fields are private and which calls no other part:
+//! Each piece of state has one owner, a *part*, which calls no other part and alone changes it:
 //!
 //! | part | owns |
 //! |---|---|
@@ -125,7 +125,7 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     pub(crate) fn queued_permits(&self) -> u64 {
-        self.roster.permits()
+        self.roster.permits
     }
 
     /// Whether the line can be dropped without a loss. `comes_closed`: a new one would be closed.
@@ -133,15 +133,15 @@ impl<P: Scripted> KeyLine<P> {
         let now = self.context.options.clock.now();
         let kept = if self.agreement.is_own() { UNUSED } else { UNUSED_BUT_SET };
         now.since(self.time.latest()) >= kept
-            && self.roster.is_empty()
+            && self.roster.queue.len() == 0
             && self.has_told_all()
             && self.lease.is_free()
             && !self.pacing.remembers_refusal(now)
-            && (comes_closed || !self.roster.is_closed())
+            && (comes_closed || !self.roster.queue.is_closed)
     }
 
     pub(crate) fn policy(&self) -> &P {
-        self.agreement.policy()
+        &self.agreement.policy
     }
 
     /// The policy of the key, as far as it is known.
@@ -154,7 +154,7 @@ impl<P: Scripted> KeyLine<P> {
         self.transport.is_free()
             && self.outbox.is_empty()
             && self.spares.is_empty()
-            && !self.lease.is_released()
+            && !self.lease.released
     }
 
     /// Whether changes wait to be sent.
@@ -164,11 +164,11 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Whether all callers that were just served have taken their outcome, and a request may be due.
     pub(crate) fn has_collected(&self) -> bool {
-        self.roster.served() == 0 && self.transport.is_free() && self.has_business()
+        self.roster.served == 0 && self.transport.is_free() && self.has_business()
     }
 
     fn has_business(&self) -> bool {
-        self.roster.waiting() > 0 || !self.outbox.is_empty() || self.lease.is_released()
+        self.roster.waiting > 0 || !self.outbox.is_empty() || self.lease.released
     }
 
     /// The slot of the last request: dropped after the lock is released, as it wakes a task.
@@ -189,7 +189,7 @@ impl<P: Scripted> KeyLine<P> {
     ) -> oneshot::Receiver<Done<P::Cost>> {
         // A caller that comes after it sees its effect.
         self.return_spare();
-        self.roster.note_caller();
+        self.roster.queue.note_caller();
         let (done, answer) = oneshot::channel();
         if self.outbox.is_full() {
             let limit = QueueLimit::Waiters(MOST_CHANGES);
@@ -293,7 +293,7 @@ impl<P: Scripted> KeyLine<P> {
 
     fn hand_on_spare(&mut self) {
         let spare = self.spares.take();
-        self.hand_on(self.roster.head(), spare);
+        self.hand_on(self.roster.head, spare);
     }
 
     /// Ends the wait of a waiter without a booking.
@@ -324,7 +324,7 @@ impl<P: Scripted> KeyLine<P> {
         if self.roster.give_up(id, outcome) {
             self.pacing.ask_again();
         }
-        if self.roster.waiting() == 0 {
+        if self.roster.waiting == 0 {
             self.lease.stop_waiting();
         }
     }

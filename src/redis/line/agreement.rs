@@ -20,14 +20,14 @@ const QUIET: [u32; 2] = [10, 600];
 
 pub(super) struct Agreement<P> {
     /// The policy in force here.
-    policy: P,
-    header: PolicyHeader,
+    pub(super) policy: P,
+    pub(super) header: PolicyHeader,
     /// The policy that this process has in its code.
     base: PolicyHeader,
     /// What a policy that was set here replaces, until a reply confirms it.
     unheard: Option<Terms>,
     /// How many times the policy has changed here.
-    policies: u32,
+    pub(super) number: u32,
     /// The policy of the key, if only its state was asked for: the next caller takes the key over.
     looks_at: Option<(P, PolicyHeader)>,
 }
@@ -51,27 +51,13 @@ type Adopted = Option<wire::Rank>;
 
 impl<P: Scripted> Agreement<P> {
     pub(super) fn new(policy: P, header: PolicyHeader) -> Self {
-        let (base, unheard, policies, looks_at) = (header.clone(), None, 0, None);
-        Self { policy, header, base, unheard, policies, looks_at }
-    }
-
-    /// The policy in force here.
-    pub(super) fn policy(&self) -> &P {
-        &self.policy
+        let (base, unheard, number, looks_at) = (header.clone(), None, 0, None);
+        Self { policy, header, base, unheard, number, looks_at }
     }
 
     /// The limit of the key's policy that a caller waits for.
     pub(super) fn part(&self, answer: &Answer) -> Option<Part> {
         self.policy_of_key().part(answer.part?)
-    }
-
-    pub(super) fn header(&self) -> &PolicyHeader {
-        &self.header
-    }
-
-    /// The number of the policy in force here.
-    pub(super) fn number(&self) -> u32 {
-        self.policies
     }
 
     /// The policy of the key, as far as it is known.
@@ -193,7 +179,7 @@ impl<P: Scripted> Agreement<P> {
     fn change(&mut self, policy: P, header: PolicyHeader) {
         self.policy = policy;
         self.header = header;
-        self.policies = self.policies.wrapping_add(1);
+        self.number = self.number.wrapping_add(1);
     }
 
     /// The same policy under another rank.

@@ -31,7 +31,7 @@ impl<P: Scripted> KeyLine<P> {
             cost,
             joined: now,
             arrived,
-            changes: self.outbox.made(),
+            changes: self.outbox.made,
             deadline,
             stage: Stage::Waiting(turn),
             projected: None,
@@ -51,7 +51,7 @@ impl<P: Scripted> KeyLine<P> {
         if self.is_closed() {
             return refused(Error::Closed);
         }
-        if deadline == Some(now) && self.roster.waiting() >= BATCH {
+        if deadline == Some(now) && self.roster.waiting >= BATCH {
             // The next request would not reach it.
             return refused(Error::Denied { retry_after: None, part: None });
         }
@@ -63,7 +63,7 @@ impl<P: Scripted> KeyLine<P> {
         }
         if let Some(deadline) = deadline
             && let Some((due, part)) = self.pacing.refuses(now, cost, deadline)
-            && self.roster.waiting() == 0
+            && self.roster.waiting == 0
         {
             self.context.counters.denied_locally.add(1);
             return refused(Error::Denied { retry_after: Some(due.since(now)), part });
@@ -111,7 +111,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// The caller has gone: its turn or its booking goes to the next, or back.
     pub(crate) fn leave(&mut self, id: WaiterId) {
-        self.roster.drop_waker(id);
+        self.roster.queue.drop_waker(id);
         let cost = self.roster[id].cost;
         match self.roster[id].stage {
             Stage::Waiting(_) | Stage::Asked(_) => {
@@ -143,10 +143,10 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Wakes the callers that were held back, if there are any.
     pub(crate) fn wake_held_back(&mut self) -> Option<AfterUnlock> {
-        let holds_back = self.roster.holds_back();
+        let holds_back = self.roster.queue.holds_back();
         holds_back.then(|| {
-            self.roster.wake_held_back();
-            self.roster.after_unlock()
+            self.roster.queue.wake_held_back();
+            self.roster.queue.after_unlock(None)
         })
     }
 }

@@ -9,12 +9,12 @@ use crate::wait_queue::End;
 
 impl<P: Scripted> KeyLine<P> {
     pub(crate) fn is_closed(&self) -> bool {
-        self.roster.is_closed()
+        self.roster.queue.is_closed
     }
 
     /// Whether no caller waits and this process holds no place in flight.
     fn is_drained(&self) -> bool {
-        self.roster.waiting() == 0
+        self.roster.waiting == 0
             && self.roster.front_booking().is_none()
             && self.lease.holds_nothing()
     }
@@ -25,12 +25,12 @@ impl<P: Scripted> KeyLine<P> {
             End::IsClosed => return Ok(self.is_closed()),
             End::IsDrained(_) if self.is_drained() => {}
             End::IsDrained(waker) => {
-                self.roster.keep_until_drained(waker);
+                self.roster.queue.keep_until_drained(waker);
                 return Err(self.moves_at());
             }
-            End::Serve => self.roster.close(),
+            End::Serve => self.roster.queue.is_closed = true,
             End::Close => {
-                self.roster.close();
+                self.roster.queue.is_closed = true;
                 self.return_bookings();
                 let waiting: Vec<_> = self.roster.unanswered().collect();
                 for id in waiting {
@@ -43,7 +43,7 @@ impl<P: Scripted> KeyLine<P> {
 
     pub(crate) fn wake_if_drained(&mut self) {
         if self.is_closed() && self.is_drained() {
-            self.roster.wake_drained();
+            self.roster.queue.wake_drained();
         }
     }
 }

@@ -12,9 +12,9 @@ pub(super) struct Lease {
     /// What callers hold, for each number of the cost. Empty for policies without permits in flight.
     held: Vec<u64>,
     /// Permits were released, and Redis does not know it yet.
-    released: bool,
+    pub(super) released: bool,
     /// `None` if nothing is held.
-    renew_at: Option<Nanos>,
+    pub(super) renew_at: Option<Nanos>,
     /// Until when the key may count something for this process: after that there is nothing to release.
     counts_until: Nanos,
     /// The key says that this process waits.
@@ -22,15 +22,6 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Whether Redis does not know all that was released.
-    pub(super) fn is_released(&self) -> bool {
-        self.released
-    }
-
-    pub(super) fn renew_at(&self) -> Option<Nanos> {
-        self.renew_at
-    }
-
     /// A caller holds permits in flight.
     pub(super) fn hold<P: Scripted>(&mut self, cost: P::Cost) {
         self.count::<P>(cost, u64::saturating_add);
@@ -158,28 +149,28 @@ mod tests {
     fn a_lease_is_renewed_in_time_and_what_is_released_is_told() {
         let context = &*Context::with(InFlight::new(5));
         let mut lease = Lease::default();
-        assert!(lease.is_free() && lease.renew_at().is_none() && !lease.is_due(at(9)));
+        assert!(lease.is_free() && lease.renew_at.is_none() && !lease.is_due(at(9)));
         lease.hold::<TokenBucket>(3);
         assert!(lease.holds_nothing(), "no places");
         lease.hold::<InFlight>(3);
-        assert!(!lease.is_free() && !lease.holds_nothing() && !lease.is_released());
+        assert!(!lease.is_free() && !lease.holds_nothing() && !lease.released);
         // The first request that booked counts, until the next that says it.
         let third = |from: u64| at(from).saturating_add(LEASE / 3);
         for told in [1, 2] {
             lease.begin(context, at(told));
-            assert_eq!(lease.renew_at(), Some(third(1)));
+            assert_eq!(lease.renew_at, Some(third(1)));
         }
         assert!(lease.is_due(third(1)) && !lease.is_due(at(4)));
         assert_eq!(written(&mut lease, context, 4, 2), [3.0, 10e6, 2e6]);
-        assert_eq!(lease.renew_at(), Some(third(4)));
+        assert_eq!(lease.renew_at, Some(third(4)));
         lease.let_go::<InFlight>(1);
-        assert!(lease.is_released() && lease.is_due(at(4)) && !lease.is_free());
+        assert!(lease.released && lease.is_due(at(4)) && !lease.is_free());
         assert_eq!(written(&mut lease, context, 5, 0), [2.0, 10e6, 0.0]);
-        assert!(!lease.is_released());
+        assert!(!lease.released);
         lease.let_go::<InFlight>(9);
         assert!(lease.holds_nothing() && !lease.is_free());
         assert_eq!(written(&mut lease, context, 6, 0)[0], 0.0);
-        assert!(lease.is_free() && lease.renew_at().is_none());
+        assert!(lease.is_free() && lease.renew_at.is_none());
         let mut other = Lease::default();
         other.let_go::<TokenBucket>(1);
         assert!(other.is_free());
@@ -195,7 +186,7 @@ mod tests {
         lease.wait::<InFlight>();
         written(&mut lease, context, 1, 1);
         lease.stop_waiting();
-        assert!(lease.is_released());
+        assert!(lease.released);
         written(&mut lease, context, 2, 0);
         lease.stop_waiting();
         assert!(lease.is_free());
@@ -209,23 +200,23 @@ mod tests {
         lease.failed(context, at(1), false);
         assert!(lease.is_free());
         lease.failed(context, at(20), true);
-        assert!(lease.is_released());
+        assert!(lease.released);
         for (now, is_told) in [(29, true), (30, false)] {
             written(&mut lease, context, now, 0);
             lease.failed(context, at(now), false);
-            assert_eq!(lease.is_released(), is_told);
+            assert_eq!(lease.released, is_told);
         }
         // As long as the key says that it waits, or holds.
         written(&mut lease, context, 40, 2);
         lease.failed(context, at(41), false);
-        assert!(lease.is_released());
+        assert!(lease.released);
         lease.hold::<InFlight>(1);
         written(&mut lease, context, 50, 0);
         lease.let_go::<InFlight>(1);
         for (now, is_told) in [(59, true), (60, false)] {
             written(&mut lease, context, now, 0);
             lease.failed(context, at(now), false);
-            assert_eq!(lease.is_released(), is_told);
+            assert_eq!(lease.released, is_told);
         }
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct KeyOutage {
     failing: Option<Failing>,
     /// When the first and the last of the requests failed that have failed in a row.
     failed: Option<(Nanos, Nanos)>,
-    last_reply: Nanos,
+    pub(super) last_reply: Nanos,
 }
 
 struct Failing {
@@ -89,11 +89,6 @@ impl KeyOutage {
         // There may be many such keys.
         self.failing.take_if(|failing| failing.probes > PROBES);
         down
-    }
-
-    /// When the last reply came.
-    pub(super) fn last_reply(&self) -> Nanos {
-        self.last_reply
     }
 
     /// The server has answered a request that was sent at `sent`.

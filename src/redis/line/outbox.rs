@@ -13,7 +13,7 @@ pub(super) const MOST_CHANGES: u32 = 100_000;
 pub(super) struct Outbox<C> {
     changes: VecDeque<KeyChange<C>>,
     /// How many have joined so far.
-    made: u64,
+    pub(super) made: u64,
 }
 
 impl<C> Outbox<C> {
@@ -23,10 +23,6 @@ impl<C> Outbox<C> {
 
     pub(super) fn is_full(&self) -> bool {
         self.changes.len() >= MOST_CHANGES as usize
-    }
-
-    pub(super) fn made(&self) -> u64 {
-        self.made
     }
 
     /// How many of those that have joined do not wait any longer.
@@ -119,17 +115,17 @@ mod tests {
         assert!(!outbox.sets());
         for (made, time) in (1..).zip(times) {
             outbox.push(KeyChange::of(vec![b'N']), time);
-            assert_eq!((outbox.made(), outbox.sent()), (made, 0));
+            assert_eq!((outbox.made, outbox.sent()), (made, 0));
         }
         assert!(!outbox.sets());
         assert_eq!(outbox.oldest(), Some(times[0]));
         assert_eq!(outbox.take_batch().len(), 3);
-        assert_eq!((outbox.made(), outbox.sent(), outbox.oldest()), (3, 3, None));
+        assert_eq!((outbox.made, outbox.sent(), outbox.oldest()), (3, 3, None));
         outbox.push(KeyChange::setting(), times[1]);
         assert!(outbox.sets());
         // One that no caller has made does not count.
         outbox.push_first(KeyChange::claiming(), times[2]);
-        assert_eq!((outbox.made(), outbox.oldest()), (4, Some(times[2])));
+        assert_eq!((outbox.made, outbox.oldest()), (4, Some(times[2])));
     }
 
     #[test]

@@ -36,13 +36,13 @@ pub(super) struct Pacing<C> {
     /// what other processes have changed.
     refresh_at: Nanos,
     /// How many times other processes were quicker than the head.
-    passed: u32,
+    pub(super) passed: u32,
     /// How many waiters a request asks for.
     reach: usize,
     refusal: Option<Refusal<C>>,
     /// How long the last request took.
     trip: Duration,
-    random: u64,
+    pub(super) random: u64,
 }
 
 /// The last refusal: its cost, when that will be ready, and the part that limits it.
@@ -92,14 +92,6 @@ impl<C: Cost> Pacing<C> {
     /// Whether a request that was sent at `sent` was for the time at which the head was expected to be ready.
     pub(super) fn was_time(&self, sent: Nanos) -> bool {
         self.ask_at.is_some_and(|at| at <= sent)
-    }
-
-    pub(super) fn passed(&self) -> u32 {
-        self.passed
-    }
-
-    pub(super) fn random(&self) -> u64 {
-        self.random
     }
 
     /// The next request reaches at least this number of waiters.
@@ -322,11 +314,11 @@ mod tests {
             // A sixteenth of the horizon of 250 ms, or so.
             let asks_at = pacing.ask_at.expect("later");
             assert!((at(7)..at(24)).contains(&asks_at), "{asks_at:?}");
-            pacing.passed()
+            pacing.passed
         };
         assert_eq!([None, Some(0), Some(1), None].map(&mut later), [0, 1, 2, 2]);
         pacing.booked();
-        assert_eq!(pacing.passed(), 0);
+        assert_eq!(pacing.passed, 0);
         pacing.ask_now();
         assert_eq!(pacing.asks_at(), None);
     }

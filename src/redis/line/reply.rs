@@ -53,7 +53,7 @@ impl<P: Scripted> KeyLine<P> {
             }
             return;
         };
-        self.roster.forget_served();
+        self.roster.served = 0;
         if let Some(request) = request {
             self.end(request, end);
         }
@@ -156,7 +156,7 @@ impl<P: Scripted> KeyLine<P> {
             return Rest::Repeat;
         }
         let down =
-            self.outage.failed(&self.context, self.now(), request, &error, self.pacing.random());
+            self.outage.failed(&self.context, self.now(), request, &error, self.pacing.random);
         self.events.extend(down);
         if failure.effect == Effect::None { Rest::Repeat } else { Rest::Refuse(error) }
     }
@@ -178,7 +178,7 @@ impl<P: Scripted> KeyLine<P> {
                 let reports = reports::<P>(changes, reply)?;
                 self.note_answer(request.at);
                 if let Reply::Numbers(numbers) = reply
-                    && request.policy == self.agreement.number()
+                    && request.policy == self.agreement.number
                     && changes.iter().any(|change| change.claim == Claim::Set)
                 {
                     self.agreement.confirm(&self.context, numbers[0]);
@@ -229,18 +229,18 @@ impl<P: Scripted> KeyLine<P> {
     fn taken(&mut self, ids: &[WaiterId], sent: (Nanos, u32), answers: Vec<Answer>) {
         let now = self.now();
         self.context.counters.asked.add(ids.len());
-        let (was_time, passed) = (self.pacing.was_time(sent.0), self.pacing.passed());
+        let (was_time, passed) = (self.pacing.was_time(sent.0), self.pacing.passed);
         let mut taken = self.begin_taken(sent);
         for (&id, answer) in ids.iter().zip(answers) {
             self.settle(id, &answer, &mut taken);
         }
         let Taken { spare, cost, booked, first_due, later, .. } = taken;
         // Waiters may have come meanwhile.
-        self.hand_on(self.roster.head(), (spare, cost));
+        self.hand_on(self.roster.head, (spare, cost));
         self.lease.begin(&self.context, sent.0);
         let head = match later {
             None => Head::Served,
-            Some((id, _)) if self.roster.head() != Some(id) => Head::Unasked,
+            Some((id, _)) if self.roster.head != Some(id) => Head::Unasked,
             Some((id, wait)) => {
                 if wait.is_none() {
                     self.lease.wait::<P>();
@@ -251,8 +251,7 @@ impl<P: Scripted> KeyLine<P> {
                 Head::Later { cost: self.roster[id].cost, wait, passed }
             }
         };
-        let batch =
-            Batch { within: ids.len(), booked, first_due, last_due: self.spares.last_due() };
+        let batch = Batch { within: ids.len(), booked, first_due, last_due: self.spares.last_due };
         self.pacing.plan(&self.context, now, &batch, head);
     }
 

@@ -27,7 +27,7 @@ impl<P: Scripted> KeyLine<P> {
     pub(crate) fn next(&mut self) -> Option<u64> {
         let now = self.now();
         // Callers that were just served may still come back for it.
-        let collects = self.roster.served() > 0 && now < self.transport.collect_until();
+        let collects = self.roster.served > 0 && now < self.transport.collect_until;
         if !self.transport.is_free() || collects {
             return None;
         }
@@ -58,7 +58,7 @@ impl<P: Scripted> KeyLine<P> {
             calls,
             kind,
             at: now,
-            policy: self.agreement.number(),
+            policy: self.agreement.number,
             tries: may.group(),
         })
     }
@@ -71,7 +71,7 @@ impl<P: Scripted> KeyLine<P> {
             SendPermission::Probe(_) => return Some(RequestKind::Probe),
             SendPermission::Wait => return None,
         }
-        if self.transport.changed_last() || self.outbox.is_empty() {
+        if self.transport.changed_last || self.outbox.is_empty() {
             let (reach, sent) = (self.pacing.reach(now), self.outbox.sent());
             let ids = self.roster.ask(reach, sent, self.context.scripts.room);
             if !ids.is_empty() {
@@ -104,9 +104,7 @@ impl<P: Scripted> KeyLine<P> {
     fn arguments(&mut self, kind: &RequestKind<P::Cost>, calls: &[Call<P::Cost>]) -> Vec<Vec<u8>> {
         let header = || self.agreement.header_of_key().bytes.clone();
         let mut arguments = match kind {
-            RequestKind::Take(_) => {
-                wire::calls::<P>(self.agreement.header(), calls.iter().copied())
-            }
+            RequestKind::Take(_) => wire::calls::<P>(&self.agreement.header, calls),
             RequestKind::Change(changes) => vec![header(), self.todo(changes)],
             // It writes, so it fails at a read-only server.
             RequestKind::Probe => vec![header(), vec![b'H']],
@@ -127,7 +125,7 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     fn write_lease(&mut self) -> Vec<u8> {
-        let waits = self.roster.waiting() > 0;
+        let waits = self.roster.waiting > 0;
         let listens = if waits { self.pacing.listens() } else { Duration::ZERO };
         self.lease.write(&self.context, self.now(), listens)
     }
@@ -138,7 +136,7 @@ impl<P: Scripted> KeyLine<P> {
         for change in changes {
             todo.extend(&change.todo);
             if let Some(Refund { part, all, booking }) = change.refund
-                && booking.policy == self.agreement.number()
+                && booking.policy == self.agreement.number
             {
                 let ago = ago(now, booking.earliest);
                 wire::put_refund::<P>(&mut todo, part, all, ago, booking.sequence);
@@ -165,7 +163,7 @@ impl<P: Scripted> KeyLine<P> {
             self.end(request, RequestEnd::NoSlot);
             return Step::WaitForSlot(slots);
         };
-        let answered = [self.context.health.last_reply(), self.outage.last_reply()];
+        let answered = [self.context.health.last_reply(), self.outage.last_reply];
         let idle = answered.map(|at| now.since(at) >= IDLE);
         self.transport.send(&self.context, now, request, slot, idle)
     }

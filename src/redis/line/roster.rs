@@ -19,19 +19,19 @@ const UNBOOKED: u64 = 1 << 61;
 
 pub(super) struct Roster<C> {
     /// First the waiters with a booking, in the order of their bookings, then those without.
-    queue: WaitQueue<KeyWaiter<C>>,
+    pub(super) queue: WaitQueue<KeyWaiter<C>>,
     /// The first waiter without a booking.
-    head: Option<WaiterId>,
+    pub(super) head: Option<WaiterId>,
     /// Some of those without a booking need an answer at once.
     has_questions: bool,
     /// How many bookings there have been: the places of the waiters with one.
     booked: u64,
     /// Waiters without a booking; and stale entries, which stay in the queue until the reply.
-    waiting: usize,
+    pub(super) waiting: usize,
     gone: usize,
-    permits: u64,
+    pub(super) permits: u64,
     /// Callers that the last reply has served and that have not taken their outcome.
-    served: usize,
+    pub(super) served: usize,
 }
 
 /// Where bookings went that were handed on.
@@ -71,26 +71,6 @@ impl<C: Cost> Roster<C> {
         self.queue.len() - self.gone
     }
 
-    /// The permits that they ask for.
-    pub(super) fn permits(&self) -> u64 {
-        self.permits
-    }
-
-    /// Whether there is no entry, not even a stale one.
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.len() == 0
-    }
-
-    /// How many callers wait without a booking.
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting
-    }
-
-    /// The first waiter without a booking.
-    pub(super) fn head(&self) -> Option<WaiterId> {
-        self.head
-    }
-
     /// Whether one more caller exceeds the bounds.
     pub(super) fn exceeds(&self, bounds: Bounds, cost: C) -> Option<QueueLimit> {
         bounds.exceeded(self.len(), self.permits.saturating_add(cost.permits()), None)
@@ -108,11 +88,6 @@ impl<C: Cost> Roster<C> {
     pub(super) fn next_move(&self) -> Option<Nanos> {
         let front = self.queue.front()?;
         self.front_booking().map_or(self.queue[front].projected, |booking| Some(booking.due))
-    }
-
-    /// The first deadline, and whose it is.
-    pub(super) fn first_deadline(&self) -> Option<(Nanos, WaiterId)> {
-        self.queue.first_deadline()
     }
 
     /// The waiters without a booking, and stale entries.
@@ -319,25 +294,6 @@ impl<C: Cost> Roster<C> {
     }
 }
 
-/// The end.
-impl<C: Cost> Roster<C> {
-    pub(super) fn close(&mut self) {
-        self.queue.is_closed = true;
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.queue.is_closed
-    }
-
-    pub(super) fn keep_until_drained(&mut self, waker: &Waker) {
-        self.queue.keep_until_drained(waker);
-    }
-
-    pub(super) fn wake_drained(&mut self) {
-        self.queue.wake_drained();
-    }
-}
-
 /// Outcomes.
 impl<C: Cost> Roster<C> {
     /// Grants the first booking, if it is due. Returns how long its caller waited.
@@ -350,11 +306,6 @@ impl<C: Cost> Roster<C> {
         self.unlink(id);
         self.finish(id, Some(Outcome::Granted(info)));
         Some(waited)
-    }
-
-    /// A waiter is asked for once more before it is refused.
-    pub(super) fn forget_deadline(&mut self, id: WaiterId) {
-        self.queue.set_deadline(id, None);
     }
 
     /// A waiter without a booking does not wait any longer. `outcome`: what its caller still gets. Returns whether the
@@ -416,11 +367,6 @@ impl<C: Cost> Roster<C> {
         false
     }
 
-    /// A caller has gone.
-    pub(super) fn drop_waker(&mut self, id: WaiterId) {
-        self.queue.drop_waker(id);
-    }
-
     /// A waiter with a booking leaves. Returns the one behind it.
     pub(super) fn remove_booked(&mut self, id: WaiterId) -> Option<WaiterId> {
         let next = self.queue.behind(id);
@@ -428,25 +374,10 @@ impl<C: Cost> Roster<C> {
         self.queue.remove(id);
         next
     }
-
-    /// How many callers have an outcome that they have not taken.
-    pub(super) fn served(&self) -> usize {
-        self.served
-    }
-
-    /// The callers that the last reply has served do not hold up the next request any longer.
-    pub(super) fn forget_served(&mut self) {
-        self.served = 0;
-    }
 }
 
 /// Wakers and the alarm.
 impl<C: Cost> Roster<C> {
-    /// A caller that waits for a change is here.
-    pub(super) fn note_caller(&mut self) {
-        self.queue.note_caller();
-    }
-
     /// Sets the alarm.
     pub(super) fn arm(
         &mut self,
@@ -456,35 +387,5 @@ impl<C: Cost> Roster<C> {
     ) -> AfterUnlock {
         let timer_task = self.queue.arm(due, now, alarm);
         self.queue.after_unlock(timer_task)
-    }
-
-    pub(super) fn disarm(&mut self) {
-        self.queue.disarm();
-    }
-
-    pub(super) fn forget_alarm(&mut self) {
-        self.queue.forget_alarm();
-    }
-
-    pub(super) fn wake_all(&mut self) {
-        self.queue.wake_all();
-    }
-
-    /// Only the first of the callers that are to be woken is.
-    pub(super) fn hold_back(&mut self) {
-        self.queue.hold_back();
-    }
-
-    pub(super) fn holds_back(&self) -> bool {
-        self.queue.holds_back()
-    }
-
-    /// Wakes those that were held back.
-    pub(super) fn wake_held_back(&mut self) {
-        self.queue.wake_held_back();
-    }
-
-    pub(super) fn after_unlock(&mut self) -> AfterUnlock {
-        self.queue.after_unlock(None)
     }
 }

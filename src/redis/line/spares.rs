@@ -18,7 +18,7 @@ pub(super) struct Spares<C> {
     bookings: VecDeque<Booking>,
     cost: C,
     /// When the last booking is due, spare or not.
-    last_due: Nanos,
+    pub(super) last_due: Nanos,
     /// When it was noticed that the process had stood still, until the next grant.
     stood_still: Option<Nanos>,
 }
@@ -26,10 +26,6 @@ pub(super) struct Spares<C> {
 impl<C: Copy + PartialEq> Spares<C> {
     pub(super) fn is_empty(&self) -> bool {
         self.bookings.is_empty()
-    }
-
-    pub(super) fn last_due(&self) -> Nanos {
-        self.last_due
     }
 
     /// Takes all of them, and their cost.
@@ -130,16 +126,16 @@ mod tests {
         assert_eq!(book(&mut spares, 100, 50), at(150));
         assert_eq!(book(&mut spares, 110, 20), at(150));
         assert_eq!(book(&mut spares, 110, 60), at(170));
-        assert_eq!(spares.last_due(), at(170));
+        assert_eq!(spares.last_due, at(170));
         // Where no waiter has one, only the spare ones count.
         spares.put_aside(1, [booking(160)].into());
         assert_eq!(dues(&spares.take_for_reply(true).0), [at(160)]);
-        assert_eq!(spares.last_due(), at(170));
+        assert_eq!(spares.last_due, at(170));
         spares.put_aside(1, [booking(160)].into());
         spares.take_for_reply(false);
-        assert_eq!(spares.last_due(), at(160));
+        assert_eq!(spares.last_due, at(160));
         spares.take_for_reply(false);
-        assert_eq!(spares.last_due(), Nanos::ZERO);
+        assert_eq!(spares.last_due, Nanos::ZERO);
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl<P: Scripted> KeyLine<P> {
             self.stats.grant(waited);
             self.spares.note_grant();
         }
-        while let Some((deadline, id)) = self.roster.first_deadline()
+        while let Some((deadline, id)) = self.roster.queue.first_deadline()
             && deadline <= now
         {
             self.end_wait(id, deadline);
@@ -60,7 +60,7 @@ impl<P: Scripted> KeyLine<P> {
         let may_be_due = !is_asked && waiter.projected.is_some_and(|at| at <= now);
         if may_be_due && let Some(reach) = self.roster.reach_of(id) {
             // Its turn may have come: the next reply decides.
-            self.roster.forget_deadline(id);
+            self.roster.queue.set_deadline(id, None);
             self.pacing.reach_at_least(reach);
             self.pacing.ask_now();
             return;
@@ -100,7 +100,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Why requests are not sent as usual, if they are not.
     fn trouble(&self) -> Option<StoreError> {
-        let crowd = || self.transport.crowded().map(|_| self.crowd(Effect::None));
+        let crowd = || self.transport.crowded.map(|_| self.crowd(Effect::None));
         self.outage.error().or_else(crowd).or_else(|| self.context.health.doubt())
     }
 
@@ -120,7 +120,7 @@ impl<P: Scripted> KeyLine<P> {
             self.lose_flight(&format!("nothing was heard of it within {deadline:?}"));
         }
         self.transport.return_slot(&self.context, now);
-        let Some(since) = self.transport.crowded() else { return };
+        let Some(since) = self.transport.crowded else { return };
         let is_over = |joined: Nanos| joined.max(since).saturating_add(deadline) <= now;
         let unanswered = self.roster.unanswered();
         let over: Vec<_> = unanswered.take_while(|&id| is_over(self.roster[id].joined)).collect();
@@ -158,15 +158,15 @@ impl<P: Scripted> KeyLine<P> {
     /// When the next waiter is granted or refused by itself.
     fn next_turn(&self) -> Option<Nanos> {
         let booking = self.roster.front_booking().map(|booking| booking.due);
-        let deadline = self.roster.first_deadline().map(|(deadline, _)| deadline);
+        let deadline = self.roster.queue.first_deadline().map(|(deadline, _)| deadline);
         booking.into_iter().chain(deadline).min()
     }
 
     /// The same as long as Redis is there.
     fn next_event(&self) -> Option<Nanos> {
         let is_free = self.transport.is_free();
-        let ask = self.pacing.asks_at().filter(|_| is_free && self.roster.head().is_some());
-        let renew = self.lease.renew_at().filter(|_| is_free);
+        let ask = self.pacing.asks_at().filter(|_| is_free && self.roster.head.is_some());
+        let renew = self.lease.renew_at.filter(|_| is_free);
         self.next_turn().into_iter().chain(ask).chain(renew).min()
     }
 
@@ -178,7 +178,7 @@ impl<P: Scripted> KeyLine<P> {
             return self.next_event();
         }
         // Another key may find out that Redis is back, but not whether this key can be reached.
-        let is_needed = self.roster.waiting() > 0 || !self.outbox.is_empty();
+        let is_needed = self.roster.waiting > 0 || !self.outbox.is_empty();
         let has_business = is_needed || fails || !self.lease.is_free();
         let own = self.outage.retry_at();
         let again = match state {
@@ -197,10 +197,10 @@ impl<P: Scripted> KeyLine<P> {
 
     /// When the line goes on by itself although a request is under way.
     fn overdue_at(&self) -> Option<Nanos> {
-        let collects = self.roster.served() > 0 && self.transport.is_free() && self.has_business();
-        let collected = Some(self.transport.collect_until())
-            .filter(|&until| until > self.now() && (collects || self.roster.holds_back()));
-        let crowded = self.transport.crowded().and_then(|since| {
+        let collects = self.roster.served > 0 && self.transport.is_free() && self.has_business();
+        let collected = Some(self.transport.collect_until)
+            .filter(|&until| until > self.now() && (collects || self.roster.queue.holds_back()));
+        let crowded = self.transport.crowded.and_then(|since| {
             let waiter = self.roster.unanswered().next().map(|id| self.roster[id].joined);
             let first = waiter.into_iter().chain(self.outbox.oldest()).min()?;
             Some(first.max(since).saturating_add(self.context.options.deadline))
@@ -215,28 +215,28 @@ impl<P: Scripted> KeyLine<P> {
         let is_free = self.transport.is_free();
         if due.is_some() && self.context.options.clock.advances_by_itself() && is_free {
             // The first waiter that sees how long it has to wait moves the clock.
-            self.roster.wake_all();
+            self.roster.queue.wake_all();
         }
         self.roster.arm(due, self.now(), alarm)
     }
 
     /// The alarm went off: it has to be set again.
     pub(crate) fn disarm(&mut self) {
-        self.roster.disarm();
+        self.roster.queue.disarm();
     }
 
     /// The alarm cannot be relied on: wakes all waiters, which then check for themselves.
     pub(crate) fn forget_alarm(&mut self) {
-        self.roster.forget_alarm();
+        self.roster.queue.forget_alarm();
     }
 
     /// Of the callers that a reply has served only the first is woken, and wakes the others: waking another
     /// thread costs much more than waking a task of one's own runtime. If it does not come soon, the alarm does.
     pub(crate) fn hold_back(&mut self, lands: bool) {
-        if lands && self.now() < self.transport.collect_until() {
-            self.roster.hold_back();
+        if lands && self.now() < self.transport.collect_until {
+            self.roster.queue.hold_back();
         } else {
-            self.roster.wake_held_back();
+            self.roster.queue.wake_held_back();
         }
     }
 }

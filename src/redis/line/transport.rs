@@ -26,31 +26,19 @@ pub(super) struct Transport<C> {
     flight: Option<Flight<C>>,
     flights: u64,
     /// How long the next request waits for callers that the last reply has served.
-    collect_until: Nanos,
+    pub(super) collect_until: Nanos,
     /// The slot of the last request: dropped after the lock is released, as it wakes a task.
     returned: Option<Slot>,
     /// The last request was for changes: the next is for waiters.
-    changed_last: bool,
+    pub(super) changed_last: bool,
     /// Since when no request was sent because too many of other keys are in flight.
-    crowded: Option<Nanos>,
+    pub(super) crowded: Option<Nanos>,
 }
 
 impl<C> Transport<C> {
     /// Whether no request is in flight.
     pub(super) fn is_free(&self) -> bool {
         self.flight.is_none()
-    }
-
-    pub(super) fn changed_last(&self) -> bool {
-        self.changed_last
-    }
-
-    pub(super) fn collect_until(&self) -> Nanos {
-        self.collect_until
-    }
-
-    pub(super) fn crowded(&self) -> Option<Nanos> {
-        self.crowded
     }
 
     /// Whether callers have waited for a slot for so long that they are served without Redis.
@@ -275,7 +263,7 @@ mod tests {
             let request = request(kind);
             let kinds = (request.is_change(), request.is_take(), request.is_probe());
             transport.take_off(&context(), at(0), request);
-            assert_eq!(kinds, (transport.changed_last(), !transport.changed_last(), false));
+            assert_eq!(kinds, (transport.changed_last, !transport.changed_last, false));
         }
     }
 }

@@ -97,10 +97,10 @@ impl Lua {
             Some(functions) => functions.with(&save).paste(&script),
             None => script,
         };
-        let (next, next_cost) = if one_number {
-            ("struct.unpack('<I4I4ddB', source, at)", "struct.unpack('<I4', source, at)")
+        let next = if one_number {
+            "struct.unpack('<I4I4ddB', source, at)"
         } else {
-            ("next_call(source, at)", "next_cost(source, at)")
+            "next_call(source, at)"
         };
         // The sequence, of which policies with a rate need only the lower bits; the deadline; the time.
         let head = if one_number && !self.has("numbers") { "I4I4I7" } else { "I7I4I7" };
@@ -140,7 +140,6 @@ impl Lua {
             .replace("$DOUBLES", &"d".repeat(self.params()))
             .replace("$FORMAT", &header.format)
             .replace(", $FIELDS", &format!("{comma}{fields}"))
-            .replace("$NEXT_COST", next_cost)
             .replace("$NEXT", next);
         Functions::call(&script)
     }
@@ -188,17 +187,10 @@ impl Lua {
                local t = {{struct.unpack('<{}I4ddB', bytes, at)}}\n  \
                return {}, {}\n\
              end\n\
-             local function next_cost(bytes, at)\n  \
-               local t = {{struct.unpack('<{}', bytes, at)}}\n  \
-               return {}, t[{}]\n\
-             end\n\
              local cost, count, limit, patience, fresh, at = next_call(params, {})\n",
             "I4".repeat(numbers),
             self.cost(&mut 1),
             rest.join(", "),
-            "I4".repeat(numbers),
-            self.cost(&mut 1),
-            numbers + 1,
             PARAMETERS + 8 * self.params(),
         )
     }

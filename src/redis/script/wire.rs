@@ -161,46 +161,26 @@ fn put_cost(cost: impl Cost, bytes: &mut Vec<u8>) {
     bytes.extend(cost.numbers().flat_map(u32::to_le_bytes));
 }
 
-/// Writes calls in their order; calls that differ only in cost form a run. The first run goes behind the
-/// header, the others into the second argument, if there are any.
-pub(crate) fn calls<P: Scripted>(
-    header: &PolicyHeader,
-    calls: impl Iterator<Item = Call<P::Cost>>,
-) -> Vec<Vec<u8>> {
-    let mut arguments = vec![Vec::new()];
-    let mut bytes = Vec::with_capacity(header.bytes.len() + 64);
+/// Writes calls in their order, in runs of equal ones. The first run goes behind the header, the others into the second
+/// argument, if there are any.
+pub(crate) fn calls<P: Scripted>(header: &PolicyHeader, calls: &[Call<P::Cost>]) -> Vec<Vec<u8>> {
     let (start, end) = header.bytes.split_at(header.ends);
-    bytes.extend(start);
-    let mut costs = Vec::new();
-    let mut close = |bytes: &mut Vec<u8>| {
-        if arguments[0].is_empty() {
-            bytes.extend(end);
-            arguments[0] = std::mem::take(bytes);
-        }
-    };
-    let mut calls = calls.peekable();
-    while let Some(call) = calls.next() {
-        costs.clear();
-        costs.push(call.cost);
-        let like = |next: &Call<P::Cost>| Call { cost: call.cost, ..*next } == call;
-        while let Some(next) = calls.next_if(like) {
-            costs.push(next.cost);
-        }
-        let mixed = costs.iter().any(|&cost| cost != call.cost);
-        put_cost(call.cost, &mut bytes);
-        bytes.extend(u32::try_from(costs.len()).unwrap_or(u32::MAX).to_le_bytes());
-        bytes.extend(call.limit().to_le_bytes());
-        bytes.extend(call.patience.map_or(ENDLESS, micros).to_le_bytes());
-        bytes.push(u8::from(call.fresh) + 2 * u8::from(mixed));
-        for &cost in costs.iter().skip(1).filter(|_| mixed) {
-            put_cost(cost, &mut bytes);
-        }
-        close(&mut bytes);
-    }
-    if !bytes.is_empty() {
-        arguments.push(bytes);
-    }
-    arguments
+    let mut runs = calls.chunk_by(PartialEq::eq);
+    let mut first = start.to_vec();
+    runs.by_ref().take(1).for_each(|run| put_run::<P>(run, &mut first));
+    first.extend(end);
+    let mut others = Vec::new();
+    runs.for_each(|run| put_run::<P>(run, &mut others));
+    if others.is_empty() { vec![first] } else { vec![first, others] }
+}
+
+fn put_run<P: Scripted>(run: &[Call<P::Cost>], bytes: &mut Vec<u8>) {
+    let call = run[0];
+    put_cost(call.cost, bytes);
+    bytes.extend(u32::try_from(run.len()).unwrap_or(u32::MAX).to_le_bytes());
+    bytes.extend(call.limit().to_le_bytes());
+    bytes.extend(call.patience.map_or(ENDLESS, micros).to_le_bytes());
+    bytes.push(u8::from(call.fresh));
 }
 
 /// The answer to a call.

@@ -1,7 +1,6 @@
 -- Takes permits for calls, in their order. Calls come in runs: the cost, the number of calls, how far ahead
--- they may be booked, how long they wait at most (microseconds), and 1 if they are new, plus 2 if the costs of
--- the other calls of the run follow because they differ. The first run is behind the parameters, so that a lone
--- call is read at once; ARGV[2] has the others, if any.
+-- they may be booked, how long they wait at most (microseconds), and 1 if they are new.
+-- The first run is behind the parameters, so that a lone call is read at once; ARGV[2] has the others, if any.
 --
 -- The answer is a number for each call, wait x 4 + verdict: 0 booked, 1 later, 2 refused, 3 queue full. Waits
 -- are cut off at 2^49 - 1; 2^49 + the least wait if it is unpredictable; 2^50 if it never ends. The numbers
@@ -35,9 +34,7 @@ local values, filled, source, first = {request, sequence, 0}, 3, params, 1
 -- As for a lone call, as long as all are booked: other answers need far more code.
 --@pasted local told
 --@pasted repeat
---@pasted   local mixed = fresh > 1
 --@pasted   for call = 1, count do
---@pasted     if mixed and call > 1 then cost, at = $NEXT_COST end
 --@pasted     local after
 --@pasted     after = $ready(cost)
 --@pasted     if pause > after then after = pause end
@@ -132,10 +129,7 @@ local function ask(cost, limit, patience, fresh)
 end
 
 while true do
-  local mixed = fresh > 1
-  fresh = fresh % 2
   for call = first, count do
-    if mixed and call > first then cost, at = $NEXT_COST end
     local value, part = ask(cost, limit, patience, fresh)
     if value == 0 and filled == 3 then
       values[3] = values[3] + 1
