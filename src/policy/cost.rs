@@ -114,4 +114,9 @@ impl Cost for u32 {
     fn map(self, number: &mut impl FnMut(u32) -> u32) -> Self {
         number(self)
     }
+
+    #[inline]
+    fn number(self, _: usize) -> u32 {
+        self
+    }
 }

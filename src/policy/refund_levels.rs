@@ -59,7 +59,11 @@ impl RefundLevels {
     // Not inlined, to keep call sites small.
     #[inline(never)]
     fn keep(&mut self, units: u64, mark: u64, level: u64) {
-        let begin = || vec![Low { mark: mark.wrapping_sub(units), level: 0 }].into();
+        let begin = || {
+            let mut lows = Vec::with_capacity(2 + PLACES);
+            lows.push(Low { mark: mark.wrapping_sub(units), level: 0 });
+            lows.into()
+        };
         let lows = self.0.get_or_insert_with(begin);
         drop_from(lows, level);
         // Without a charge between them the lower level counts.
@@ -104,7 +108,7 @@ impl RefundLevels {
 
 /// Higher levels before this one do not count any more.
 fn drop_from(lows: &mut Vec<Low>, level: u64) {
-    lows.truncate(lows.partition_point(|low| low.level < level));
+    while lows.pop_if(|last| last.level >= level).is_some() {}
 }
 
 /// A level, which is zero if the store has been full. Of one that is beyond all bounds the low bits are left:
