@@ -467,7 +467,7 @@ impl<P: Policy> RateLimiter<P> {
     /// Takes `n` permits now, before all that wait, whether they are ready or not.
     #[cfg(feature = "feedback")]
     pub(crate) fn take_anyway(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        let (_, charge) = self.line.with_lock(|inner, now| inner.take_anyway(now, n))?;
+        let charge = self.line.with_lock(|inner, now| inner.take_anyway(now, n))?;
         Ok(Grant::new(GrantOwner::borrowed(&self.line), n, charge))
     }
 

@@ -28,9 +28,6 @@ impl<R> Charge<R> {
     }
 }
 
-/// What was taken of a cost, and its charge.
-pub(crate) type Taking<P> = (<P as Policy>::Cost, Charge<<P as Policy>::Receipt>);
-
 /// How a charge changes later.
 #[derive(Debug)]
 pub(crate) struct Change<P: Policy> {

@@ -1,14 +1,17 @@
-//! Pauses, their early end, and permits that are taken because a server says so.
+//! Pauses, and their early end.
 //!
 //! A pause changes the state at its begin, so that all projections are those of its end. For an early end the
 //! line keeps a second state: the one that it would have if the pause had ended at the last change.
 
 use std::time::Duration;
 
-use super::charge::{Charge, Taking};
+#[cfg(feature = "feedback")]
+use super::charge::Charge;
 use super::inner::Inner;
 use super::waiting::Resumed;
-use crate::policy::{Cost, Policy, PolicyExt, RuleEvent};
+#[cfg(feature = "feedback")]
+use crate::policy::Cost;
+use crate::policy::{Policy, PolicyExt, RuleEvent};
 use crate::units::Nanos;
 
 impl<P: Policy> Inner<P> {
@@ -61,7 +64,7 @@ impl<P: Policy> Inner<P> {
         &mut self,
         now: Nanos,
         cost: P::Cost,
-    ) -> Result<Taking<P>, crate::error::ExceedsCapacity> {
+    ) -> Result<Charge<P::Receipt>, crate::error::ExceedsCapacity> {
         if !cost.is_zero() {
             self.policy.check_debt(&self.state, now, cost)?;
             self.stats.granted += 1;
@@ -70,6 +73,6 @@ impl<P: Policy> Inner<P> {
             (!cost.is_zero()).then(|| policy.charge(state, now, cost))
         });
         self.moved(now);
-        Ok((cost, Charge::at_once(receipt)))
+        Ok(Charge::at_once(receipt))
     }
 }
