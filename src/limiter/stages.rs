@@ -56,7 +56,9 @@ pub trait Stages<G>: Future<Output = Result<G, Error>> + Unpin + Send + Sync + '
 /// Where a caller stands. After a panic in a poll it is over: the caller has left.
 // A box would be an allocation for each call, also for those that need not wait.
 #[allow(clippy::large_enum_variant)]
+#[derive(Default)]
 pub enum StagesPlace<L: Around> {
+    #[default]
     Outside,
     /// It goes on when it is polled.
     Polled(L::Caller),
@@ -153,12 +155,6 @@ impl<L: Around> Queue for L {
 
     fn into_owned(limiter: &L, ask: &Ask<L::Cost>, place: StagesPlace<L>) -> Acquire<L> {
         Acquire::at(limiter.clone(), *ask, place)
-    }
-}
-
-impl<L: Around> Default for StagesPlace<L> {
-    fn default() -> Self {
-        Self::Outside
     }
 }
 

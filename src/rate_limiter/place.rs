@@ -220,7 +220,7 @@ impl<'a, P: Policy> Queue for &'a RateLimiter<P> {
         place: &mut LinePlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<Grant<'a, P>, Error>> {
-        let limiter: &'a RateLimiter<P> = *limiter;
+        let limiter: &'a RateLimiter<P> = limiter;
         if let Some(charge) = place.decide(&limiter.line, ask) {
             return Poll::Ready(Grant::at_once(&limiter.line, ask.cost, charge));
         }

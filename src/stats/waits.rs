@@ -4,8 +4,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::part::Part;
 
 /// How long callers waited, and for which rule: a snapshot, returned by
@@ -160,7 +158,8 @@ pub(crate) struct WaitCounts(OnceLock<Box<Counts>>);
 #[derive(Debug)]
 struct Counts {
     buckets: [AtomicU64; BUCKETS],
-    limited_by: Mutex<[(Option<Part>, u64); PARTS]>,
+    /// What the limit is, as [bits](Part::bits), and a number.
+    limited_by: [(AtomicU64, AtomicU64); PARTS],
 }
 
 impl WaitCounts {
@@ -168,23 +167,29 @@ impl WaitCounts {
         let zeros = || {
             Box::new(Counts {
                 buckets: [const { AtomicU64::new(0) }; BUCKETS],
-                limited_by: Mutex::new([(None, 0); PARTS]),
+                limited_by: [const { (AtomicU64::new(0), AtomicU64::new(0)) }; PARTS],
             })
         };
         let counts = self.0.get_or_init(zeros);
         counts.buckets[bucket(wait)].fetch_add(1, Ordering::Relaxed);
         if let Some(part) = limited_by
-            && let Some((last, count)) = counts.limited_by.lock().get_mut(part.index())
+            && let Some((bits, count)) = counts.limited_by.get(part.index())
         {
-            *last = Some(part);
-            *count += 1;
+            bits.store(part.bits().into(), Ordering::Relaxed);
+            count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn read(&self) -> Waits {
         let Some(counts) = self.0.get() else { return Waits::default() };
-        let read = |bucket: usize| counts.buckets[bucket].load(Ordering::Relaxed);
-        Waits { buckets: std::array::from_fn(read), limited_by: *counts.limited_by.lock() }
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Waits {
+            buckets: std::array::from_fn(|bucket| read(&counts.buckets[bucket])),
+            limited_by: std::array::from_fn(|index| {
+                let (bits, count) = &counts.limited_by[index];
+                (u32::try_from(read(bits)).ok().and_then(Part::from_bits), read(count))
+            }),
+        }
     }
 }
 
