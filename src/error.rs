@@ -226,7 +226,8 @@ pub struct ExceedsCapacity {
     pub asked: u32,
     /// The maximum for one request.
     pub max: u64,
-    part: Option<Part>,
+    // The bits of a `Part`. Small, because each call can return an error.
+    part: Option<u32>,
 }
 
 impl fmt::Display for ExceedsCapacity {
@@ -248,12 +249,12 @@ impl ExceedsCapacity {
     /// The limit of a composed policy whose capacity the request exceeds. `None` for a single rule.
     #[must_use]
     pub fn part(&self) -> Option<Part> {
-        self.part
+        self.part.and_then(Part::from_bits)
     }
 
     /// The same of one part of a composed policy.
     pub(crate) fn in_part(self, part: Option<Part>) -> Self {
-        Self { part, ..self }
+        Self { part: part.map(Part::bits), ..self }
     }
 }
 

@@ -279,10 +279,7 @@ impl<P: Policy> RateLimiter<P> {
     // Or a grant that is dropped at once passes through memory.
     #[inline(always)]
     pub fn try_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        match self.line.decide(n, Some(Duration::ZERO)) {
-            Some(charge) => Grant::at_once(&self.line, n, charge),
-            None => self.enter_now(n),
-        }
+        grant::try_now(&self.line, n)
     }
 
     /// Takes `n` permits if they come within `timeout`; fails **at once** if they cannot.
@@ -603,12 +600,6 @@ impl<P: Policy> RateLimiter<P> {
     pub(crate) fn take_now(self, n: P::Cost) -> Result<Grant<'static, P>, Error> {
         let charge = self.line.enter_now(n)?;
         Ok(Grant::new(GrantOwner::owned(self.line), n, charge))
-    }
-
-    // The code of a composed policy is large, and the grant of a call that comes here would enlarge the code of each call.
-    #[inline(never)]
-    fn enter_now(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        Grant::at_once(&self.line, n, self.line.enter_now(n))
     }
 }
 

@@ -196,6 +196,24 @@ impl<'a, P: Policy> Grant<'a, P> {
     }
 }
 
+// Inlined for the reason given at `Line::decide`.
+#[inline(always)]
+pub(super) fn try_now<P: Policy>(
+    line: &Arc<Line<P>>,
+    cost: P::Cost,
+) -> Result<Grant<'_, P>, Error> {
+    match line.decide(cost, Some(Duration::ZERO)) {
+        Some(charge) => Grant::at_once(line, cost, charge),
+        None => enter_now(line, cost),
+    }
+}
+
+// The code of a composed policy is large, and the grant of a call that comes here would enlarge the code of each call.
+#[inline(never)]
+fn enter_now<P: Policy>(line: &Arc<Line<P>>, cost: P::Cost) -> Result<Grant<'_, P>, Error> {
+    Grant::at_once(line, cost, line.enter_now(cost))
+}
+
 impl<P: Policy> Sealed for Grant<'_, P> {}
 
 impl<P: Policy> Granted for Grant<'_, P> {
