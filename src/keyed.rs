@@ -89,7 +89,7 @@ use crate::wait_queue::End;
 /// drop(place); // leaving costs nothing
 /// assert_eq!(limiter.would_wait("alice", 1)?, Some(Duration::from_millis(100)));
 /// limiter.pause_for("bob", Duration::from_secs(30))?;
-/// assert_eq!(limiter.would_wait("bob", 1)?, Some(Duration::from_secs(30)));
+/// assert!(limiter.would_wait("bob", 1)? >= Some(Duration::from_secs(30)));
 /// limiter.reset("alice")?;
 /// assert_eq!(limiter.available("alice"), 20);
 /// # Ok::<(), tollgate::Error>(())
