@@ -44,7 +44,7 @@ pub struct SlidingWindowLog {
 
 /// At most `limit` permits in any `(1 - 1 / buckets)` of a window.
 ///
-/// An approximation of [`SlidingWindowLog`](crate::SlidingWindowLog) that needs little memory: 12 bytes for
+/// An approximation of [`SlidingWindowLog`] that needs little memory: 12 bytes for
 /// each bucket with a grant. With ten buckets the limit holds in any nine tenths of a window. With one
 /// bucket the policy is an aligned [`FixedWindow`](crate::FixedWindow).
 ///
