@@ -227,7 +227,7 @@ pub struct ExceedsCapacity {
     /// The maximum for one request.
     pub max: u64,
     // The bits of a `Part`. Small, because each call can return an error.
-    part: Option<u32>,
+    part: Option<Part>,
 }
 
 impl fmt::Display for ExceedsCapacity {
@@ -249,12 +249,12 @@ impl ExceedsCapacity {
     /// The limit of a composed policy whose capacity the request exceeds. `None` for a single rule.
     #[must_use]
     pub fn part(&self) -> Option<Part> {
-        self.part.and_then(Part::from_bits)
+        self.part
     }
 
     /// The same of one part of a composed policy.
     pub(crate) fn in_part(self, part: Option<Part>) -> Self {
-        Self { part: part.map(Part::bits), ..self }
+        Self { part, ..self }
     }
 }
 
