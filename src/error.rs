@@ -226,7 +226,6 @@ pub struct ExceedsCapacity {
     pub asked: u32,
     /// The maximum for one request.
     pub max: u64,
-    // The bits of a `Part`. Small, because each call can return an error.
     part: Option<Part>,
 }
 

@@ -120,7 +120,7 @@ impl<P: Policy> Line<P> {
         let mut inner = self.inner.lock();
         let now = self.begin(&mut inner);
         // `act` may change when the next waiter is granted.
-        inner.unsettle();
+        inner.due_may_change();
         let result = act(&mut inner, now);
         (result, self.finish(&mut inner, now))
     }

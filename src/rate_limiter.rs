@@ -285,7 +285,7 @@ impl<P: Policy> RateLimiter<P> {
     /// Takes `n` permits if they come within `timeout`; fails **at once** if they cannot.
     ///
     /// The callers ahead in the queue are counted. If some of them leave later, a refusal may turn out
-    /// to have been early; a grant is never late. If a new rate, a pause, or a caller that enters
+    /// to have been early. A grant is due by the deadline; its caller may be woken a little later. If a new rate, a pause, or a caller that enters
     /// [ahead](Acquire::ahead_by) makes the deadline impossible, the call is refused when it reaches
     /// the head of the queue, at the latest at its deadline. `Duration::MAX` waits without a limit.
     ///

@@ -88,11 +88,11 @@ where
                 shard.stats.granted += 1;
                 Attempt::Granted((self.open(&mut shard, number), receipt))
             }
-            Attempt::NotBefore(due) if is_too_late(due) => {
+            Attempt::ReadyAt(due) if is_too_late(due) => {
                 shard.stats.refused += 1;
-                Attempt::NotBefore(Nanos::new(due.get().saturating_sub(now.get())))
+                Attempt::ReadyAt(Nanos::new(due.get().saturating_sub(now.get())))
             }
-            Attempt::NotBefore(_) | Attempt::Undecided => Attempt::Undecided,
+            Attempt::ReadyAt(_) | Attempt::Undecided => Attempt::Undecided,
         }
     }
 
@@ -134,7 +134,7 @@ where
     pub(super) fn try_acquire(&self, cost: P::Cost) -> Result<Grant<'t, P>, Error> {
         match self.attempt(cost, Some(Duration::ZERO)) {
             Attempt::Granted(opened) => Ok(self.granted(opened, cost)),
-            Attempt::NotBefore(wait) => Err(refused(wait)),
+            Attempt::ReadyAt(wait) => Err(refused(wait)),
             Attempt::Undecided => self.arrive_now(cost),
         }
     }
@@ -152,7 +152,7 @@ where
     pub(super) fn grant_or_wait(&self, ask: &Ask<P::Cost>) -> Result<GrantOrWait<'t, P>, Error> {
         match self.attempt(ask.cost, ask.max_wait) {
             Attempt::Granted(opened) => Ok(GrantOrWait::Granted(self.granted(opened, ask.cost))),
-            Attempt::NotBefore(wait) => Err(refused(wait)),
+            Attempt::ReadyAt(wait) => Err(refused(wait)),
             Attempt::Undecided => self.arrive(ask.cost, ask.max_wait),
         }
     }

@@ -226,7 +226,7 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
                 *word = state;
                 Attempt::Granted(receipt)
             }
-            Attempt::NotBefore(due) => Attempt::NotBefore(due),
+            Attempt::ReadyAt(due) => Attempt::ReadyAt(due),
             Attempt::Undecided => Attempt::Undecided,
         }
     }

@@ -182,7 +182,7 @@ impl AtomicState {
                 if again == bits {
                     // `here` is at least `bump`, so a later position is, too.
                     let due = time_of(due - bump, multiplier, inverse);
-                    return (Attempt::NotBefore(due), None);
+                    return (Attempt::ReadyAt(due), None);
                 }
                 bits = again;
                 continue;
@@ -435,7 +435,7 @@ mod tests {
                         self.recorded = self.state.position;
                     }
                 }
-                Attempt::NotBefore(due) => {
+                Attempt::ReadyAt(due) => {
                     prop_assert!(!exceeds && ready > now);
                     prop_assert_eq!(*due, ready);
                 }

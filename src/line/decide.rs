@@ -15,7 +15,7 @@ use crate::wait_queue::{Ask, WaiterId};
 
 impl<P: Policy> Line<P> {
     /// Decides a call at once if possible: by the word, or else under the mutex.
-    /// `None`: [`enter`](Self::enter) has to decide, because this caller or others have to wait.
+    /// `None`: not decided here; [`enter`](Self::enter) does, for example because this caller or others have to wait.
     // Inlined, so that the answer stays in registers: a grant that is dropped at once is then never built.
     #[inline(always)]
     pub(crate) fn decide(&self, cost: P::Cost, max_wait: Option<Duration>) -> Decided<P> {
@@ -43,7 +43,7 @@ impl<P: Policy> Line<P> {
                 self.counters.count(true);
                 Some(Ok(Charge::at_once(Some((P::HOOKS.lock_free?.receipt)(receipt)))))
             }
-            Attempt::NotBefore(due) => {
+            Attempt::ReadyAt(due) => {
                 let is_too_late = |wait: Duration| wait.is_zero() || due > now.saturating_add(wait);
                 max_wait.is_some_and(is_too_late).then(|| {
                     self.counters.count(false);
@@ -68,7 +68,7 @@ impl<P: Policy> Line<P> {
         let inner = &mut *inner;
         let decided = decide(&inner.policy, &mut inner.state, now, cost, max_wait)?;
         if decided.is_ok() {
-            inner.not_before = now;
+            inner.charges_from = now;
             inner.stats.granted += 1;
         } else {
             inner.stats.refused += 1;
@@ -76,8 +76,8 @@ impl<P: Policy> Line<P> {
         Some(decided)
     }
 
-    /// Decides a call that the word left to the mutex because it has to be recorded.
-    fn decide_beside_word(&self, cost: P::Cost, max_wait: Option<Duration>) -> Decided<P> {
+    /// Asks the word again, under the mutex, where a call can be recorded. Calls that will wait come here too.
+    fn decide_recorded(&self, cost: P::Cost, max_wait: Option<Duration>) -> Decided<P> {
         let word = self.word.as_ref().filter(|word| !word.is_locked())?;
         let now = self.clock.now();
         let mut inner = self.inner.lock();
@@ -89,8 +89,8 @@ impl<P: Policy> Line<P> {
 
 /// With the queue.
 impl<P: Policy> Line<P> {
-    /// For a call that [`decide`](Self::decide) has left open. Takes the cost if it is ready and no caller waits, else joins the queue at the place that the caller claims; fails
-    /// at once if its time to wait cannot be enough.
+    /// For a call that [`decide`](Self::decide) has left open: grants it if it is ready and no caller waits, refuses it if its
+    /// timeout cannot be enough, or joins the queue at the position that the caller claims.
     pub(crate) fn enter(
         &self,
         ask: &Ask<P::Cost>,
@@ -105,7 +105,7 @@ impl<P: Policy> Line<P> {
                 Ok(Admission::Granted(Charge::at_once(None)))
             };
         }
-        match self.decide_beside_word(ask.cost, ask.max_wait) {
+        match self.decide_recorded(ask.cost, ask.max_wait) {
             Some(charge) => charge.map(Admission::Granted),
             None => self.with_lock(|inner, now| inner.enter(now, ask, waker)),
         }

@@ -38,7 +38,7 @@ impl<P: Policy> Inner<P> {
         let ready = self.policy.ready_at(&self.state, now, cost)?;
         let tenant = claim.tenant();
         let place = Place::new(Arrival::new(now, claim.ahead()), tenant, cost.permits());
-        if self.is_first(&place) && self.not_before <= now && ready.has_come(now) {
+        if self.is_first(&place) && self.charges_from <= now && ready.has_come(now) {
             if self.queue_len() > 0 {
                 self.charge_in_tail(now, cost, true);
                 self.waiting().queue.grant_at_once(&place);
@@ -79,7 +79,7 @@ impl<P: Policy> Inner<P> {
         let waiting = self.waiting();
         let id = waiting.join(&place, waiter, deadline, waker);
         // The next grant stays as it is, unless it is this one's.
-        waiting.is_settled = waiting.queue.front() != Some(id);
+        waiting.due_is_current = waiting.queue.front() != Some(id);
         Ok(Admission::Waiting(id))
     }
 
@@ -124,13 +124,13 @@ impl<P: Policy> Inner<P> {
     /// costs nothing, but not before the last event or further back than the policy catches up.
     fn charge_time(&self, ready: Nanos, joined: Nanos, now: Nanos) -> Nanos {
         let catch_up = now.saturating_sub(self.policy.catch_up());
-        ready.max(joined).max(self.not_before).max(catch_up)
+        ready.max(joined).max(self.charges_from).max(catch_up)
     }
 
     fn charge(&mut self, at: Nanos, joined: Nanos, cost: P::Cost) -> Charge<P::Receipt> {
         let receipt = Some(self.policy.charge(&mut self.state, at, cost));
         let waited = at.since(joined);
-        self.not_before = self.not_before.max(at);
+        self.charges_from = self.charges_from.max(at);
         self.stats.granted += 1;
         self.stats.waited = self.stats.waited.saturating_add(waited);
         Charge { waited: saturating_nanos(waited), receipt, limited_by: None }
@@ -140,16 +140,16 @@ impl<P: Policy> Inner<P> {
     pub(super) fn pump(&mut self, now: Nanos) {
         let Some(waiting) = &mut self.waiting else { return };
         // Not written where there is none, as in `WaitQueue::after_unlock`.
-        if waiting.resumed.is_some() && self.not_before <= now {
+        if waiting.resumed.is_some() && self.charges_from <= now {
             waiting.resumed = None;
         }
         if waiting.rests(now) {
             return;
         }
-        waiting.is_settled = false;
+        waiting.due_is_current = false;
         self.grant_due(now);
         self.refuse_late(now);
-        self.waiting().is_settled = true;
+        self.waiting().due_is_current = true;
     }
 
     /// Refuses the waiters whose time is up, and grants what is due then.
@@ -223,7 +223,7 @@ impl<P: Policy> Inner<P> {
             } else if at > now || matches!(ready, Ready::NotBefore(_)) {
                 // After a pause, if there is one.
                 let limited_by =
-                    self.policy.limited_by(&self.state, now.max(self.not_before), cost);
+                    self.policy.limited_by(&self.state, now.max(self.charges_from), cost);
                 let waiting = self.waiting();
                 waiting.due = matches!(ready, Ready::At(_)).then_some(at);
                 waiting.limited_by = limited_by;
@@ -257,7 +257,7 @@ impl<P: Policy> Inner<P> {
         let was_head = waiting.queue.front() == Some(key);
         waiting.unlink(key);
         if was_head {
-            self.not_before = self.not_before.max(now);
+            self.charges_from = self.charges_from.max(now);
         }
     }
 

@@ -79,7 +79,7 @@ pub(crate) struct Inner<P: Policy> {
     pub(super) published: Published,
     /// Nothing is charged before this time: the last grant, change, end of a pause, or departure of the head of
     /// the queue.
-    pub(super) not_before: Nanos,
+    pub(super) charges_from: Nanos,
     pub(super) stats: Stats,
     /// `None` until a caller waits.
     pub(super) waiting: Option<Box<Waiting<P>>>,
@@ -87,9 +87,9 @@ pub(crate) struct Inner<P: Policy> {
 
 impl<P: Policy> Inner<P> {
     pub(crate) fn new(policy: P, state: P::State, time: Monotone) -> Self {
-        let not_before = time.latest();
+        let charges_from = time.latest();
         let (published, stats) = (Published::default(), Stats::default());
-        Self { time, policy, state, published, not_before, stats, waiting: None }
+        Self { time, policy, state, published, charges_from, stats, waiting: None }
     }
 
     pub(super) fn waiting(&mut self) -> &mut Waiting<P> {
@@ -99,7 +99,7 @@ impl<P: Policy> Inner<P> {
     /// Whether no caller waits and nothing is paused or closed.
     #[inline]
     pub(super) fn is_quiet(&self, now: Nanos) -> bool {
-        self.waiting.as_deref().is_none_or(Waiting::is_idle) && self.not_before <= now
+        self.waiting.as_deref().is_none_or(Waiting::is_idle) && self.charges_from <= now
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -114,7 +114,7 @@ impl<P: Policy> Inner<P> {
         at: Nanos,
         cost: P::Cost,
     ) -> Option<Part> {
-        let is_paused = self.not_before > now;
+        let is_paused = self.charges_from > now;
         if is_paused { None } else { self.policy.limited_by(state, at, cost) }
     }
 
@@ -144,7 +144,7 @@ impl<P: Policy> Inner<P> {
         mut change: impl FnMut(&P, &mut P::State, Nanos) -> R,
     ) -> R {
         let Self { policy, state, waiting, .. } = self;
-        let from = self.not_before.max(now);
+        let from = self.charges_from.max(now);
         let resumed = waiting.as_mut().and_then(|waiting| waiting.resumed.as_mut());
         let result = change(policy, state, from);
         if let Some(resumed) = resumed {
@@ -154,8 +154,8 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Something happened that moves all waiters.
-    pub(crate) fn moved(&mut self, not_before: Nanos) {
-        self.not_before = self.not_before.max(not_before);
+    pub(crate) fn moved(&mut self, charges_from: Nanos) {
+        self.charges_from = self.charges_from.max(charges_from);
         self.forget_tail();
     }
 
@@ -195,9 +195,9 @@ impl<P: Policy> Inner<P> {
     }
 
     /// What is done may change when the next waiter is granted.
-    pub(super) fn unsettle(&mut self) {
+    pub(super) fn due_may_change(&mut self) {
         if let Some(waiting) = &mut self.waiting {
-            waiting.is_settled = false;
+            waiting.due_is_current = false;
         }
     }
 
@@ -217,7 +217,7 @@ impl<P: Policy> Inner<P> {
     /// How much is left.
     pub(crate) fn quota(&self, now: Nanos) -> Quota<P::Cost> {
         let of_state = Quota::of(&self.policy, &self.state, now);
-        let paused = self.not_before.since(now);
+        let paused = self.charges_from.since(now);
         let reset_after = of_state.reset_after.map(|reset| reset.max(paused));
         Quota { remaining: self.available(now), reset_after, ..of_state }
     }
@@ -228,14 +228,14 @@ impl<P: Policy> Inner<P> {
             quota: self.quota(now),
             waiting: self.queue_len(),
             ages: self.waiting.as_ref().map(|waiting| waiting.ages(now)).unwrap_or_default(),
-            paused: self.not_before.since(now),
+            paused: self.charges_from.since(now),
             ..Snapshot::of(&self.policy, &self.state, now)
         }
     }
 
     /// How much is left of each limit, for a request of `cost`.
     pub(crate) fn limits(&self, now: Nanos, cost: P::Cost) -> Vec<Limit<P::Cost>> {
-        let mut opens = Ready::At(self.not_before);
+        let mut opens = Ready::At(self.charges_from);
         if let Some(waiting) = &self.waiting
             && waiting.queue.len() > 0
         {

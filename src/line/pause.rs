@@ -20,10 +20,10 @@ impl<P: Policy> Inner<P> {
             return;
         }
         let until = now.saturating_add(duration.min(Nanos::HORIZON));
-        let before = (self.not_before <= now).then(|| self.state.clone());
+        let before = (self.charges_from <= now).then(|| self.state.clone());
         let policy = &self.policy;
         policy.pause(&mut self.state, now, until);
-        self.stats.pauses += u64::from(until > self.not_before);
+        self.stats.pauses += u64::from(until > self.charges_from);
         if let Some(state) = before {
             self.waiting().resumed = Some(Resumed { state, began: now, until: now });
         }
@@ -35,10 +35,10 @@ impl<P: Policy> Inner<P> {
         self.if_resumed(now);
         let resumed = self.waiting.as_mut().and_then(|waiting| waiting.resumed.take());
         if let Some(Resumed { state, .. }) = resumed
-            && self.not_before > now
+            && self.charges_from > now
         {
             self.state = state;
-            self.not_before = now;
+            self.charges_from = now;
             self.forget_tail();
         }
     }

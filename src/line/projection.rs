@@ -27,7 +27,7 @@ impl<P: Policy> Inner<P> {
     ) -> (Ready, Option<Part>) {
         // Not before the line moves, in case the clock has gone back.
         let moves = Ready::At(self.due().unwrap_or(now));
-        let from = now.max(self.not_before);
+        let from = now.max(self.charges_from);
         let ahead = self.waiting.as_ref().map_or(0, |waiting| waiting.permits);
         if let Some(due) = self.due_behind(ahead, from, cost) {
             return (Ready::At(due).and(moves), None);
@@ -62,7 +62,7 @@ impl<P: Policy> Inner<P> {
         let Some(place) = among else { return self.projected(now, cost, 0) };
         let is_behind = !self.is_first(place);
         let moves = Ready::At(self.due().filter(|_| is_behind).unwrap_or(now));
-        let from = now.max(self.not_before);
+        let from = now.max(self.charges_from);
         // The first question is cheap; most rules that answer it do so for any number.
         if self.due_behind(0, from, cost).is_some() {
             let ahead = self.permits_ahead(place, from, cost, by);
@@ -91,7 +91,7 @@ impl<P: Policy> Inner<P> {
         // Or the rule that the waiters ahead wait for.
         let in_line = self.waiting.as_ref().filter(|line| is_behind && line.queue.len() > 0);
         let limited_by =
-            in_line.filter(|_| self.not_before <= now).and_then(|line| line.limited_by);
+            in_line.filter(|_| self.charges_from <= now).and_then(|line| line.limited_by);
         (own.and(ready), part.or(limited_by))
     }
 
@@ -101,7 +101,7 @@ impl<P: Policy> Inner<P> {
             && let Some(tail) = &mut waiting.tail
         {
             if !ahead || tail.is_all(cost) {
-                let _ = tail.join(&self.policy, now.max(self.not_before), cost);
+                let _ = tail.join(&self.policy, now.max(self.charges_from), cost);
             } else {
                 waiting.tail = None;
             }
@@ -115,7 +115,7 @@ impl<P: Policy> Inner<P> {
 
     /// Whether a new caller is granted by `deadline` even behind all waiters; `false` if that takes a walk.
     pub(super) fn is_in_time_behind_all(&self, deadline: Nanos, now: Nanos, cost: P::Cost) -> bool {
-        let from = now.max(self.not_before).max(self.due().unwrap_or(now));
+        let from = now.max(self.charges_from).max(self.due().unwrap_or(now));
         let ahead = self.waiting.as_ref().map_or(0, |waiting| waiting.permits);
         self.due_behind(ahead, from, cost).is_some_and(|due| due <= deadline)
     }
@@ -156,7 +156,7 @@ impl<P: Policy> Inner<P> {
         left: usize,
         look: impl FnOnce(&Self, &P::State, Ready) -> R,
     ) -> R {
-        let start = Ready::At(now.max(self.not_before));
+        let start = Ready::At(now.max(self.charges_from));
         let in_line = self.queue_len();
         if in_line == 0 {
             return look(self, &self.state, start);
@@ -175,7 +175,7 @@ impl<P: Policy> Inner<P> {
 
     /// Walks through the queue, up to a place.
     fn project(&self, now: Nanos, place: Option<&Place>) -> Tail<P::State, P::Cost> {
-        let from = now.max(self.not_before);
+        let from = now.max(self.charges_from);
         let mut costs = self.costs_ahead(place);
         let head = costs.next();
         // Behind one that waits for a release nothing is predictable.

@@ -32,7 +32,7 @@ pub(super) struct Waiting<P: Policy> {
     /// When the next waiter is granted, if that is known.
     pub(super) due: Option<Nanos>,
     /// Whether nothing that `due` depends on has changed since it was computed.
-    pub(super) is_settled: bool,
+    pub(super) due_is_current: bool,
     /// Which of several rules it waits for.
     pub(super) limited_by: Option<Part>,
     /// In a pause.
@@ -98,7 +98,7 @@ impl<P: Policy> Default for Waiting<P> {
             queued: Default::default(),
             bounds: Bounds::NONE,
             due: None,
-            is_settled: false,
+            due_is_current: false,
             limited_by: None,
             resumed: None,
         }
@@ -187,7 +187,7 @@ impl<P: Policy> Waiting<P> {
             self.due.is_some_and(|due| due > now)
                 && self.queue.first_deadline().is_none_or(|(deadline, _)| deadline > now)
         };
-        self.is_settled && (self.queue.len() == 0 || is_early())
+        self.due_is_current && (self.queue.len() == 0 || is_early())
     }
 
     /// When something happens next by itself.

@@ -18,8 +18,8 @@ pub(crate) struct Packed<P, S, C, R> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt<G> {
     Granted(G),
-    /// Not ready before this time.
-    NotBefore(Nanos),
+    /// Ready at this time.
+    ReadyAt(Nanos),
     /// It takes the whole state, under its lock.
     Undecided,
 }

@@ -260,7 +260,7 @@ impl Schedule {
         // The position at which it is ready, and the burst.
         let due = word + if self.strict { units } else { 0 };
         if due > here.saturating_add(self.burst) {
-            return Attempt::NotBefore(self.time_of(i128::from(due) - i128::from(self.burst)));
+            return Attempt::ReadyAt(self.time_of(i128::from(due) - i128::from(self.burst)));
         }
         // As `overflow`.
         let next = if here > word + 1 { here } else { word } + units;
@@ -661,7 +661,7 @@ mod tests {
                     prop_assert_eq!(receipt, charged);
                     prop_assert_eq!(schedule.pack(&state, now), Some(word));
                 }
-                Attempt::NotBefore(due) => {
+                Attempt::ReadyAt(due) => {
                     prop_assert!(now < due);
                     prop_assert_eq!(ready.ok(), Some(Ready::At(due)));
                 }

@@ -51,7 +51,7 @@ impl<'a, P: Policy> Grant<'a, P> {
 
     /// The grant of a call that borrows its limiter.
     #[inline(always)]
-    pub(super) fn at_once(
+    pub(super) fn borrowing(
         line: &'a Arc<Line<P>>,
         cost: P::Cost,
         charge: Result<Charge<P::Receipt>, Error>,
@@ -203,7 +203,7 @@ pub(super) fn try_now<P: Policy>(
     cost: P::Cost,
 ) -> Result<Grant<'_, P>, Error> {
     match line.decide(cost, Some(Duration::ZERO)) {
-        Some(charge) => Grant::at_once(line, cost, charge),
+        Some(charge) => Grant::borrowing(line, cost, charge),
         None => enter_now(line, cost),
     }
 }
@@ -211,7 +211,7 @@ pub(super) fn try_now<P: Policy>(
 // The code of a composed policy is large, and the grant of a call that comes here would enlarge the code of each call.
 #[inline(never)]
 fn enter_now<P: Policy>(line: &Arc<Line<P>>, cost: P::Cost) -> Result<Grant<'_, P>, Error> {
-    Grant::at_once(line, cost, line.enter_now(cost))
+    Grant::borrowing(line, cost, line.enter_now(cost))
 }
 
 impl<P: Policy> Sealed for Grant<'_, P> {}

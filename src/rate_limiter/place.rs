@@ -222,10 +222,10 @@ impl<'a, P: Policy> Queue for &'a RateLimiter<P> {
     ) -> Poll<Result<Grant<'a, P>, Error>> {
         let limiter: &'a RateLimiter<P> = limiter;
         if let Some(charge) = place.decide(&limiter.line, ask) {
-            return Poll::Ready(Grant::at_once(&limiter.line, ask.cost, charge));
+            return Poll::Ready(Grant::borrowing(&limiter.line, ask.cost, charge));
         }
         let charge = place.poll_in_line(&limiter.line, ask, context);
-        charge.map(|charge| Grant::at_once(&limiter.line, ask.cost, charge))
+        charge.map(|charge| Grant::borrowing(&limiter.line, ask.cost, charge))
     }
 
     fn poll_enter(

@@ -16,7 +16,7 @@ pub(super) type WakeList = SmallVec<[Waker; 2]>;
 pub(super) struct Wakers {
     /// Made when a caller first waits.
     pub(super) alarm: Option<Alarm>,
-    /// When the alarm goes off; it may be early, never late.
+    /// The time that the alarm is set for: never later than the next event. It goes off up to the clock's slack later.
     pub(super) armed: Nanos,
     /// Whether a caller has joined or was polled since the last [`arm`](super::WaitQueue::arm), by the same thread: the alarm
     /// has to go off there.
