@@ -1,10 +1,10 @@
-//! Each process gets its share of what callers hold, and callers that leave cost nothing of the rate.
+//! Each process gets its share of what callers hold.
 //! `FLEET_SECONDS=10` makes these runs longer.
 
 use std::time::Duration;
 
-use crate::history::{History, table_row};
-use crate::job::{Callers, Job, Kind, PROCESSES, Rule, TASKS, micros, ms};
+use crate::history::History;
+use crate::job::{Job, Kind, Rule, micros, ms};
 use crate::processes;
 use crate::support::server::Server;
 
@@ -52,20 +52,4 @@ fn places_of_eight_processes() {
 fn a_log_with_places_of_two_processes() {
     let rule = Rule::window(Kind::LogAndPlaces, 200, ms(100));
     shares_what_is_held(Rule { places: 50, ..rule }, 2);
-}
-
-/// One call in three is dropped when nearly all callers have a booking.
-#[test]
-fn bookings_of_callers_that_leave_are_used() {
-    let server = Server::start();
-    let (rule, lasts) = (Rule::bursty(2_000.0), lasts(ms(2_500)));
-    let callers = Callers::Dropping(TASKS);
-    let job = Job { callers, ..Job::new(server.url(), rule, lasts) };
-    let rates = vec![(0, rule.rate)];
-    let law_1 = |history: &History| history.keeps_law_1(&rates, rule.most_at_once(1));
-    let (history, excess) = processes::run(&vec![job; PROCESSES as usize], law_1);
-    let used = history.utilisation(&rates, BEGINS, micros(lasts) - 250_000);
-    let share = history.least_share(PROCESSES as usize);
-    table_row(&history, &rule, excess, used, share);
-    history.uses(used, micros(lasts) - 750_000);
 }

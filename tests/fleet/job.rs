@@ -121,8 +121,6 @@ impl Rule {
 pub(crate) enum Callers {
     /// A number of tasks, each of which asks again as soon as it is granted.
     Tasks(u32),
-    /// The same, but one call in three is dropped after some time up to a quarter of a second.
-    Dropping(u32),
     /// One caller per interval, however many wait. Each leaves when its patience ends.
     Leaving { every: Duration, patience: Duration },
 }
@@ -166,7 +164,6 @@ impl Job {
         text += &format!(" {} {cost} {}", micros(*lasts), micros(*holds));
         text += &match *callers {
             Callers::Tasks(tasks) => format!(" tasks {tasks}"),
-            Callers::Dropping(tasks) => format!(" dropping {tasks}"),
             Callers::Leaving { every, patience } => {
                 format!(" leaving {} {}", micros(every), micros(patience))
             }
@@ -189,7 +186,6 @@ impl Job {
         let (lasts, cost, holds) = (words.duration(), words.whole(), words.duration());
         let callers = match &*words.next() {
             "tasks" => Callers::Tasks(words.whole()),
-            "dropping" => Callers::Dropping(words.whole()),
             _ => Callers::Leaving { every: words.duration(), patience: words.duration() },
         };
         let mut changes = Vec::new();

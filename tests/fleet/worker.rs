@@ -136,21 +136,15 @@ async fn call<P: Scripted<Cost = u32>>(
     held_up: &Arc<AtomicU64>,
 ) {
     match job.callers {
-        Callers::Tasks(tasks) | Callers::Dropping(tasks) => {
-            let drops = matches!(job.callers, Callers::Dropping(_));
-            for task in 0..tasks {
+        Callers::Tasks(tasks) => {
+            for _ in 0..tasks {
                 let (limiter, cost, notes) = (limiter.clone(), job.cost, Arc::clone(notes));
                 let held_up = Arc::clone(held_up);
                 let holds = job.holds;
                 tokio::spawn(async move {
-                    for call in u64::from(task).. {
+                    loop {
                         let called = now();
                         let mut acquire = Box::pin(limiter.acquire(cost));
-                        if drops && call.is_multiple_of(3) {
-                            let patience = Duration::from_millis(call * 37 % 250);
-                            call_once(acquire, patience, Arc::clone(&notes)).await;
-                            continue;
-                        }
                         // A wait begins between `called` and the end of this poll, and the process may be held up there.
                         let polled = poll!(acquire.as_mut());
                         held_up.fetch_max(now() - called, Relaxed);
