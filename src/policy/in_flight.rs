@@ -73,7 +73,7 @@ impl Policy for InFlight {
         if u64::from(n) > max {
             return Err(ExceedsCapacity::new(n, max));
         }
-        Ok(if *out + u64::from(n) <= max { Ready::At(now) } else { Ready::NotBefore(now) })
+        Ok(if *out + u64::from(n) <= max { Ready::At(Nanos::ZERO) } else { Ready::NotBefore(now) })
     }
 
     #[inline(always)]
@@ -98,7 +98,8 @@ impl Policy for InFlight {
 
     #[inline]
     fn facts(&self, _: usize) -> Facts {
-        Facts { kind: Some(Kind::InFlight), ..Facts::default() }
+        // It records no times, so the rules beside it say how much lateness is credited.
+        Facts { kind: Some(Kind::InFlight), catch_up: Duration::MAX, ..Facts::default() }
     }
 }
 

@@ -260,7 +260,7 @@ impl<C: Cost> RuleEvent<C> {
 pub struct Facts {
     /// The maximum wake-up lateness that is credited back: a grant counts from its due time, but at most this
     /// long before now. Zero is right for a rule that records the times of grants. With zero, a rule with a rate loses
-    /// throughput.
+    /// throughput. Of several rules the least counts; `Duration::MAX` is right for one that depends on no time.
     pub catch_up: Duration,
     /// A number of permits, and the nanoseconds in which they come.
     pub(crate) steady: Option<(u64, u128)>,
