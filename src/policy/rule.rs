@@ -264,7 +264,7 @@ pub struct Facts {
     pub catch_up: Duration,
     /// A number of permits, and the nanoseconds in which they come.
     pub(crate) steady: Option<(u64, u128)>,
-    /// Whether a debt is paid off by time. A window forgets it.
+    /// Whether a debt takes time to pay off. Then one of more than 146 years is refused. A window forgets it.
     pub(crate) is_owed: bool,
     pub(crate) kind: Option<Kind>,
 }
