@@ -48,6 +48,9 @@ impl Subscriber for Log {
 #[test]
 fn long_waits_pauses_and_changes_are_events() {
     let log = Log::default();
+    // With one subscriber in the process, tracing asks that of the thread that meets an event first. In another test it has
+    // none, and the event would be off for good.
+    let _second = tracing::Dispatch::new(Log::default());
     tracing::subscriber::with_default(log.clone(), || {
         let policy = SmoothBursty::new(Rate::per_second(2.0));
         let clock = ManualClock::auto_advance();
