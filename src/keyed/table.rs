@@ -115,7 +115,7 @@ where
     }
 
     /// Locks a shard. What it holds is exact then: a grant that is kept has been recorded.
-    #[inline(always)]
+    #[inline]
     pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, Shard<K, P, S>> {
         let Part { open, shard } = &self.shards[number].0;
         let mut shard = shard.lock();
