@@ -2,7 +2,7 @@
 # tracing 0.1.44 with tracing-core 0.1.36: a scoped subscriber, as tests have one, and a thread beside it that has none.
 # An event that the other thread meets first is off for good, also in the thread with the subscriber. It is so only while that
 # subscriber is the only one in the process: with a second one, which hears nothing, the event arrives.
-# Guess: a subscriber that is the default of its thread gets all events of that thread, whoever met them before.
+# Guess: a subscriber that is the default of its thread gets all events of that thread, whichever thread met them first.
 # Seen: 0 of 1 events with one subscriber, and 1 of 1 while a second one lives.
 . "$(dirname "$0")/common.bash"
 

@@ -63,9 +63,9 @@ impl Clock {
     /// late by up to some microseconds, never early. The first call calibrates the counter, which may take some
     /// milliseconds.
     ///
-    /// If the thread cannot be started, because the process has too many, the next alarm that is set tries again: that of
-    /// another limiter, or of a wait that ends earlier. Until then only calls on a limiter wake its waiters. A process made by `fork` alone has no such thread: waiters there
-    /// are never woken.
+    /// If the thread cannot be started, because the process has too many, the next alarm that is set tries again:
+    /// by another limiter, or for a wait that ends earlier. Until then only calls on a limiter wake its waiters. A
+    /// process made by `fork` alone has no such thread: waiters there are never woken.
     #[must_use]
     pub fn system() -> Self {
         Self(Kind::System(System::get(), Slack::AUTO))

@@ -1,6 +1,6 @@
 //! A caller with several queues before it, which goes on from one to the next without being polled.
 //!
-//! It is polled by whoever wakes it: by one thread at a time, and as often again as it is woken meanwhile.
+//! The thread that wakes it polls it: one thread at a time, and as often again as it is woken meanwhile.
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;

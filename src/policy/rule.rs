@@ -148,7 +148,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// The permits that can be acquired now without a wait for the next caller.
     fn available(&self, state: &Self::State, now: Nanos) -> Self::Cost;
 
-    /// The time from which the state behaves like that of a long idle limiter if nothing happens before; the key can
+    /// The time from which the state behaves like a long idle limiter if nothing happens before; the key can
     /// be dropped then. `None`, the default: never.
     fn idle_at(&self, state: &Self::State) -> Option<Nanos> {
         let _ = state;
@@ -226,7 +226,7 @@ pub enum RuleEvent<C: Cost> {
         /// The permits of the caller.
         cost: C,
     },
-    /// No call came for a long time: a [new](Policy::start) state becomes that of an unused limiter.
+    /// No call came for a long time: a [new](Policy::start) state becomes an unused one.
     Idle,
     /// The limiter begins anew, and only the places in flight stay. Only for rules whose grants are
     /// [held](Policy::HELD); others start again.
@@ -513,7 +513,7 @@ pub struct Asked<C> {
     pub opens: Ready,
     /// Whether only [`part`](Limit::part) and [`ready`](Limit::ready) are asked for.
     pub brief: bool,
-    /// The part of the composed rule that is asked.
+    /// The part of the composed rule to ask.
     pub part: Option<Part>,
 }
 
@@ -578,7 +578,7 @@ impl<C: Cost> Limit<C> {
         }
     }
 
-    /// The same of a part of a rule, whose numbers are those of the whole, or are not asked for.
+    /// The same for a part that shares the numbers of its rule, or is not asked for them.
     pub(super) fn of_part<D: Cost>(part: Limit<D>) -> Self {
         let number =
             |cost: D| C::from_numbers(|at| if at < D::NUMBERS { cost.number(at) } else { 0 });

@@ -49,7 +49,7 @@ impl Arrival {
         Self(Self::ORIGIN + joined - saturating_nanos(ahead.min(Nanos::HORIZON)))
     }
 
-    /// Ahead of each caller, and behind those of smaller numbers.
+    /// Ahead of each caller, and behind calls with smaller numbers.
     #[cfg(feature = "redis")]
     pub(crate) fn ahead_of_all(number: u64) -> Self {
         debug_assert!(number < Self::ORIGIN / 2, "callers come behind");

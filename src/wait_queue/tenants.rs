@@ -10,7 +10,7 @@
 //! the original it starts at the same time; then a stream of tenants that come once each would hold a tenant
 //! that comes twice back for ever. The step is the price of the last grant, or its own if that is less.
 //!
-//! A start has 64 bits. Before it would overflow, all starts are counted anew from that of the last grant.
+//! A start has 64 bits. Before it would overflow, all starts are counted anew from the last grant's start.
 //!
 //! A tenant without waiters is forgotten when the last grant's start has reached its own, and all of them when the
 //! queue is empty. Callers without a tenant count as one tenant.
@@ -90,7 +90,7 @@ fn lane_of(tenant: Option<Tenant>) -> LaneId {
 }
 
 impl Tenants {
-    /// The waiters in `order` are those of callers without a tenant.
+    /// `order` has the waiters without a tenant.
     pub(super) fn new(order: TimeOrder) -> Self {
         let mut tenants = Self::default();
         if !order.is_empty() {
@@ -219,7 +219,7 @@ impl Tenants {
         self.numbers.remove(&lane.id);
     }
 
-    /// Counts all starts from that of the last grant: none is earlier.
+    /// Counts all starts from the last grant's start: none is earlier.
     fn count_anew(&mut self) {
         let origin = std::mem::take(&mut self.start);
         (self.waiting, self.idle) = (TimeOrder::default(), TimeOrder::default());
