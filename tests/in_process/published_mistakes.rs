@@ -11,8 +11,8 @@
 //! - tokio's paused clock, method by method: `runtimes/paused.rs`.
 //!
 //! A fixed EXPIRE, rate and count as KEYS, clients' clocks in scripts, `zadd` with score and member
-//! exchanged, and times compared as strings in Lua are mistakes that need Redis: `docs/redis.md` says
-//! which test shows each.
+//! exchanged, and times compared as strings in Lua are mistakes that need Redis: `tests/redis_laws/keys.rs`
+//! and `tests/redis/faults` (clock steps, clusters) show their absence.
 
 mod arithmetic;
 mod crowd;
