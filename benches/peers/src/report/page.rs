@@ -39,8 +39,20 @@ const TABLES: [(&str, &str, &str, &str, &[&str]); 5] = [
     ("Many keys", KEYS, "", "peers keys", &["million_a_second"]),
 ];
 
-const REDIS: &str =
-    "`cargo bench --features redis --bench redis`. Floor B is a script of `TIME`, `GET` and `SET`.";
+/// What the crate's own benches print, as they print it.
+const OWN: [(&str, &str, &[&str]); 2] = [
+    (
+        "Memory, and the longest call",
+        "`cargo bench --bench crowd` and `keys`: a task that waits beside one that sleeps, and a key of a million. A loop that \
+         does nothing has the pauses of the machine.",
+        &["crowd", "keys"],
+    ),
+    (
+        "Over Redis",
+        "`cargo bench --features redis --bench redis`. Floor B is a script of `TIME`, `GET` and `SET`.",
+        &["redis"],
+    ),
+];
 
 pub fn draw(results: &Results, directory: &Path) -> Result<(), Box<dyn Error>> {
     let path = |name: &str| directory.join(name);
@@ -78,7 +90,7 @@ pub fn draw(results: &Results, directory: &Path) -> Result<(), Box<dyn Error>> {
 pub fn page(results: &Results) -> String {
     let mut page = String::from(INTRODUCTION);
     let notes: Vec<_> = results.notes().map(|(name, note)| format!("{name}: {note}")).collect();
-    page += &wrapped(&notes.join("; "), "");
+    page += &wrapped(&notes.join("; "));
     page += "\n\n## What must hold\n\n| | bound | measured | holds |\n|---|---|---|---|\n";
     for (what, least, bound, measured) in speed(results) {
         let sign = if least { ">=" } else { "<=" };
@@ -93,58 +105,31 @@ pub fn page(results: &Results) -> String {
         if !title.is_empty() {
             _ = write!(page, "\n## {title}\n");
         }
-        _ = write!(page, "\n{}\n", wrapped(text, ""));
+        _ = write!(page, "\n{}\n", wrapped(text));
         if !plot.is_empty() {
             _ = write!(page, "\n![plot](pictures/benchmarks/{plot}.svg)\n");
         }
         page += &table(figures.iter().map(|figure| results.cells(part, figure)).collect());
     }
-    page += &memory(results);
-    let printed = results.text("redis");
-    // What follows is in the plot.
-    let printed = printed.split("\nmany callers").next().unwrap_or_default().trim_end();
-    let printed = if printed.is_empty() { "not measured" } else { printed };
-    _ = write!(page, "\n## Over Redis\n\n{REDIS}\n\n```text\n{printed}\n```\n");
-    page += "\n![curves](pictures/benchmarks/redis.svg)\n";
-    page
+    for (title, text, parts) in OWN {
+        let printed: Vec<_> = parts.iter().map(|part| results.text(part)).collect();
+        let printed = printed.join("\n");
+        // What follows is in the plot.
+        let printed = printed.split("\nmany callers").next().unwrap_or_default().trim();
+        _ = write!(page, "\n## {title}\n\n{}\n\n```text\n{printed}\n```\n", wrapped(text));
+    }
+    page + "\n![curves](pictures/benchmarks/redis.svg)\n"
 }
 
-fn memory(results: &Results) -> String {
-    let cell = |part, of: &str, figure| results.get(part, of, figure).map_or("-".to_owned(), short);
-    let heap = |of| cell("crowd", of, "heap_bytes");
-    let keys = results.cells("keys", "bytes").into_iter();
-    let keys: Vec<_> = keys.map(|(rule, _, bytes)| format!("{rule} {}", short(bytes))).collect();
-    let pause = |of, figure| cell("keys", of, figure);
-    let [calls, machine] = ["longest_call_ms", "longest_pause_of_the_machine_ms"].map(|figure| {
-        let [come, go] = ["keys come/1000000", "keys go/1000000"].map(|of| pause(of, figure));
-        format!("{come} and {go} ms")
-    });
-    let heap = format!(
-        "- A task that waits, of 100,000: {} bytes of heap; one that sleeps: {} (`cargo bench --bench crowd`).",
-        heap("tollgate/100000"),
-        heap("sleeps/100000"),
-    );
-    let keys =
-        format!("- A key of a million, bytes (`cargo bench --bench keys`): {}.", keys.join(", "));
-    let longest = format!(
-        "- The longest call while a million keys come, and while they go: {calls}. A loop that does nothing paused for \
-         {machine}."
-    );
-    let lines = [heap, keys, longest].map(|line| wrapped(&line, "  "));
-    format!("\n## Memory, and the longest call\n\n{}\n", lines.join("\n"))
-}
-
-/// In lines of at most 125 characters, all but the first behind `indent`.
-fn wrapped(text: &str, indent: &str) -> String {
+/// In lines of at most 125 characters.
+fn wrapped(text: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("one");
-        if line.is_empty() {
-            *line += word;
-        } else if line.len() + word.len() < 125 {
-            *line += &format!(" {word}");
-        } else {
-            lines.push(format!("{indent}{word}"));
+        match line.len() {
+            0 => *line += word,
+            length if length + word.len() < 125 => *line += &format!(" {word}"),
+            _ => lines.push(word.to_owned()),
         }
     }
     lines.join("\n")
@@ -228,7 +213,7 @@ fn speed(results: &Results) -> Vec<(String, bool, f64, Option<f64>)> {
     fast.into_iter().chain(others).collect()
 }
 
-/// A row for each name and a column for each case of it, with all figures in a cell; nothing where one is missing.
+/// A row for each name and a column for each case, with all figures in a cell; nothing where one is missing.
 fn table(figures: Vec<Vec<(String, String, f64)>>) -> String {
     let Some(cells) = figures.first() else { return String::new() };
     let (mut rows, mut columns) = (Vec::new(), Vec::new());
