@@ -48,7 +48,7 @@ pages! {
     operations = "operations.md";
     /// Tests that take no time.
     testing = "testing.md";
-    /// What is stored in Redis, and what each fault costs.
+    /// How a fleet shares a limit, and what each fault costs.
     redis = "redis.md";
     /// Which crate for which layer, and how to come from another one.
     comparison = "comparison.md";
@@ -58,7 +58,7 @@ pages! {
     measurements = "measurements.md";
 }
 
-/// The way over from other rate limiters: names side by side, what differs, a program before and after.
+/// The way over from other rate limiters: names side by side, and what differs.
 pub mod from {
     pages! {
         /// Bucket4j, of Java.

@@ -10,9 +10,8 @@
 //!   `cancel/neglect.rs`, `runtimes/several.rs`;
 //! - tokio's paused clock, method by method: `runtimes/paused.rs`.
 //!
-//! A fixed EXPIRE, rate and count as KEYS, clients' clocks in scripts, `zadd` with score and member
-//! exchanged, and times compared as strings in Lua are mistakes that need Redis: `docs/redis.md` says
-//! which test shows each.
+//! Those that need Redis (a fixed EXPIRE, clients' clocks, undeclared keys) are in `tests/redis_laws/keys.rs` and
+//! `tests/redis/faults`.
 
 mod arithmetic;
 mod crowd;

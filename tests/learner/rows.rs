@@ -321,7 +321,7 @@ mod limiters_of_others {
         ]);
     }
 
-    /// Writes the table of `docs/http.md`.
+    /// What the picture of `docs/http.md` shows, second by second.
     #[test]
     fn second_by_second() {
         let setups = [

@@ -34,6 +34,18 @@ fn a_reload_retimes_those_who_wait() {
     assert_eq!(keyed.queue_len("api"), 2);
 }
 
+/// The table of `docs/config.md`.
+#[test]
+fn how_soon_the_first_waiter_moves_depends_on_the_limit() {
+    for (option, waits) in [("", 6000), (" burst 10", 500), (" sliding window", 0)] {
+        let (limiters, _) = limiters(&format!("default = '10/min{option}'"));
+        while limiters.keyed().try_acquire("search", 1).is_ok() {}
+        let first = limiters.keyed().reserve("search", 1).expect("the queue is not full");
+        limiters.reload(limits(&format!("default = '120/min{option}'")));
+        assert_eq!(delay(&first), waits, "{option}");
+    }
+}
+
 #[test]
 fn a_file_that_is_read_again_gives_nothing_twice() {
     let file = "default = '1/min burst 5'\nlimits.own = '1/min burst 3, 10/h fixed window'";

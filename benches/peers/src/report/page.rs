@@ -10,53 +10,47 @@ use super::results::Results;
 const INTRODUCTION: &str = "# Benchmarks
 
 `./benches/run` measures all of this and writes this page. Compare figures of one run only: most of them are ratios of
-cases that took turns, so that what else the machine did met all of them alike, and each is the median of several
-rounds. The versions of the other crates are in the list below; `benches/peers` has the code that calls them, each as
-its own documentation does.
+cases that took turns, and each is the median of several rounds. `benches/peers` has the code that calls the other
+crates, each as its own documentation does.
 
 ";
 
 const DECISION: &str = "A decision without a wait, over the floor: one reading of the clock and one uncontended \
     compare-exchange, what any exact decision must at least do. `awaited` is an `acquire(1).await` that is ready.";
-const CROWD: &str = "Tasks that wait on one limiter, beside as many plain tokio sleeps until the same times: \
-    processor time over the sleeps', by the number of tasks. leaky-bucket, tower and the `Semaphore` (by a task that adds permits) refill each 10 ms. A run ends after two and a \
-    half times the time that it should take.";
-const RATE: &str =
-    "Achieved rate over the asked one. Below 0.99 the limiter does not give what it may.";
+const RULES: &str = "Each rule (`cargo bench --bench decide`), over the same floor.";
+const CROWD: &str = "Tasks that wait on one limiter, by their number: processor time over that of as many plain tokio \
+    sleeps until the same times / processor time of a task, us / achieved rate over the asked one / how late one task in a \
+    hundred is, ms. leaky-bucket, tower and the `Semaphore` (by a task that adds permits) refill each 10 ms.";
 const KEYS: &str = "A decision at a random key that is there, million calls a second, by kind of key, threads, and \
     keys. `our hash` is the one that tollgate takes.";
 
-/// What has a table: a heading or none, a text, a plot, the part and the figure.
-const TABLES: [(&str, &str, &str, &str, &str); 8] = [
-    ("A decision", DECISION, "decide", "peers decide", "x_floor"),
-    ("", "Each rule (`cargo bench --bench decide`), over the same floor.", "", "decide", "x_floor"),
+/// A heading or none, a text, a plot or none, and the part and the figures of the table below it, if it has one.
+const TABLES: [(&str, &str, &str, &str, &[&str]); 5] = [
+    ("A decision", DECISION, "decide", "peers decide", &["x_floor"]),
+    ("", RULES, "", "decide", &["x_floor"]),
+    ("", "Threads on one limiter:", "threads", "", &[]),
     (
-        "",
-        "Threads on one limiter, million calls a second.",
-        "threads",
-        "peers threads",
-        "million_a_second",
+        "A crowd that waits",
+        CROWD,
+        "waiters",
+        "peers crowd",
+        &["x_sleeps", "cpu_us", "rate", "late_p99_ms"],
     ),
-    ("A crowd that waits", CROWD, "waiters", "peers crowd", "x_sleeps"),
-    ("", "Processor time of a task, us.", "", "peers crowd", "cpu_us"),
-    ("", RATE, "", "peers crowd", "rate"),
-    ("", "How late one task in a hundred is, ms.", "", "peers crowd", "late_p99_ms"),
-    ("Many keys", KEYS, "", "peers keys", "million_a_second"),
+    ("Many keys", KEYS, "", "peers keys", &["million_a_second"]),
 ];
 
 /// What the crate's own benches print, as they print it.
-const OWN: [(&str, &str, &str); 3] = [
-    ("crowd", "Memory of a waiter", "`cargo bench --bench crowd`, beside plain sleeps."),
+const OWN: [(&str, &str, &[&str]); 2] = [
     (
-        "keys",
-        "Memory of a key, and the longest call",
-        "`cargo bench --bench keys`. What the system takes for others is also in the pauses of a loop that does nothing.",
+        "Memory, and the longest call",
+        "`cargo bench --bench crowd` and `keys`: a task that waits beside one that sleeps, and a key of a million. A loop that \
+         does nothing has the pauses of the machine.",
+        &["crowd", "keys"],
     ),
     (
-        "redis",
         "Over Redis",
-        "`cargo bench --features redis --bench redis`. Floor B is a script of `TIME`, `GET` and `SET`. `x_single` is \
-         over one request for each permit, on one connection.\n\n![curves](pictures/benchmarks/redis.svg)",
+        "`cargo bench --features redis --bench redis`. Floor B is a script of `TIME`, `GET` and `SET`.",
+        &["redis"],
     ),
 ];
 
@@ -95,10 +89,9 @@ pub fn draw(results: &Results, directory: &Path) -> Result<(), Box<dyn Error>> {
 
 pub fn page(results: &Results) -> String {
     let mut page = String::from(INTRODUCTION);
-    for (name, note) in results.notes() {
-        _ = writeln!(page, "- {name}: {note}");
-    }
-    page += "\n## What must hold\n\n| | bound | measured | holds |\n|---|---|---|---|\n";
+    let notes: Vec<_> = results.notes().map(|(name, note)| format!("{name}: {note}")).collect();
+    page += &wrapped(&notes.join("; "));
+    page += "\n\n## What must hold\n\n| | bound | measured | holds |\n|---|---|---|---|\n";
     for (what, least, bound, measured) in speed(results) {
         let sign = if least { ">=" } else { "<=" };
         let (figure, holds) = match measured {
@@ -108,22 +101,38 @@ pub fn page(results: &Results) -> String {
         };
         _ = writeln!(page, "| {what} | {sign} {bound} | {figure} | {holds} |");
     }
-    for (title, text, plot, part, figure) in TABLES {
+    for (title, text, plot, part, figures) in TABLES {
         if !title.is_empty() {
             _ = write!(page, "\n## {title}\n");
         }
-        _ = write!(page, "\n{text}\n\n");
+        _ = write!(page, "\n{}\n", wrapped(text));
         if !plot.is_empty() {
-            _ = write!(page, "![plot](pictures/benchmarks/{plot}.svg)\n\n");
+            _ = write!(page, "\n![plot](pictures/benchmarks/{plot}.svg)\n");
         }
-        page += &table(&results.cells(part, figure));
+        page += &table(figures.iter().map(|figure| results.cells(part, figure)).collect());
     }
-    for (part, title, text) in OWN {
-        let printed = results.text(part);
-        let printed = if printed.is_empty() { "not measured".to_owned() } else { printed };
-        _ = write!(page, "\n## {title}\n\n{text}\n\n```text\n{printed}\n```\n");
+    for (title, text, parts) in OWN {
+        let printed: Vec<_> = parts.iter().map(|part| results.text(part)).collect();
+        let printed = printed.join("\n");
+        // What follows is in the plot.
+        let printed = printed.split("\nmany callers").next().unwrap_or_default().trim();
+        _ = write!(page, "\n## {title}\n\n{}\n\n```text\n{printed}\n```\n", wrapped(text));
     }
-    page
+    page + "\n![curves](pictures/benchmarks/redis.svg)\n"
+}
+
+/// In lines of at most 125 characters.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("one");
+        match line.len() {
+            0 => *line += word,
+            length if length + word.len() < 125 => *line += &format!(" {word}"),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
 }
 
 /// What must hold: whether the bound is the least, the bound, and what was measured.
@@ -204,8 +213,9 @@ fn speed(results: &Results) -> Vec<(String, bool, f64, Option<f64>)> {
     fast.into_iter().chain(others).collect()
 }
 
-/// A row for each name and a column for each case of it; nothing where a figure is missing.
-fn table(cells: &[(String, String, f64)]) -> String {
+/// A row for each name and a column for each case, with all figures in a cell; nothing where one is missing.
+fn table(figures: Vec<Vec<(String, String, f64)>>) -> String {
+    let Some(cells) = figures.first() else { return String::new() };
     let (mut rows, mut columns) = (Vec::new(), Vec::new());
     for (row, column, _) in cells {
         if !rows.contains(row) {
@@ -216,11 +226,12 @@ fn table(cells: &[(String, String, f64)]) -> String {
         }
     }
     let mut table =
-        format!("| | {} |\n|---|{}\n", columns.join(" | "), "---|".repeat(columns.len()));
+        format!("\n| | {} |\n|---|{}\n", columns.join(" | "), "---|".repeat(columns.len()));
     for row in rows {
         let cell = |column: &String| {
-            let cell = cells.iter().find(|(name, of, _)| *name == row && of == column);
-            cell.map(|(_, _, figure)| short(*figure)).unwrap_or_default()
+            let is_here = |cell: &&(String, String, f64)| cell.0 == row && cell.1 == *column;
+            let cells = figures.iter().filter_map(|cells| cells.iter().find(is_here));
+            cells.map(|cell| short(cell.2)).collect::<Vec<_>>().join(" / ")
         };
         _ = writeln!(
             table,
