@@ -101,7 +101,7 @@ impl State {
     pub(super) fn new(search: Option<Box<Search>>, now: Nanos) -> Self {
         let recent = Recent::new(now);
         Self {
-            windows: [Window::default(); 4],
+            windows: Default::default(),
             calendar: Calendar::default(),
             learner: Self::first_learner(search.as_deref(), now, &recent),
             search,
@@ -133,15 +133,16 @@ impl State {
         (learner.get_or_insert_with(first), recent)
     }
 
-    /// The bound for the next calls. `None` while nothing bounds them.
-    pub(super) fn gate(&self) -> Option<Gate> {
+    /// The bound for the next calls.
+    pub(super) fn gate(&self) -> Gate {
         let is_known = self.windows.iter().any(Window::is_known);
+        let (is_new, closed) = (self.stats.answers == 0, self.closed);
         if !is_known && self.learner.is_none() && self.paused_until == Nanos::ZERO {
-            return None;
+            return Gate { is_new, closed, ..Gate::OPEN };
         }
         let caps = self.windows.each_ref().map(Window::cap);
         let pace = self.learner.as_ref().map_or(Pace::NONE, |learner| learner.pace());
-        Some(Gate { caps, shut_until: self.paused_until, pace, closed: self.closed })
+        Gate { caps, shut_until: self.paused_until, pace, closed, is_new }
     }
 
     /// The learned pace, if there is one.
@@ -250,6 +251,11 @@ impl State {
             let index = unit.index();
             let (cost, in_flight) = (u64::from(units[index]), self.in_flight[index]);
             let order = self.windows[index].record(observed, meter, cost, in_flight);
+            if false {
+                let c = self.windows[index].cap();
+                let m = |n: Nanos| n.get() / 1_000_000;
+                eprintln!("TR {} sent {} ok {} rem {:?} {order:?} out {in_flight} cap {} @{} | {} @{} | {} @{} refill {}", m(now), m(observed.sent), observed.is_accepted, meter.remaining, c.cap, m(c.since), c.at_first_back, m(c.first_back), c.opening, m(c.reset), c.is_refilling);
+            }
             self.stats.stale += u64::from(order == Order::Stale);
             any |= order != Order::Stale;
         }

@@ -15,6 +15,7 @@
 #[cfg(all(test, not(tollgate_loom)))]
 pub(super) mod tests;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::answer::Meter;
@@ -167,6 +168,103 @@ struct First {
     used: u64,
 }
 
+/// The accepted calls that a sliding window of the server may still count.
+#[derive(Clone, Debug)]
+struct Log {
+    calls: VecDeque<Logged>,
+    /// The longest time to a reset that was named: the length of the window, if it is not shorter than `most`.
+    span: Duration,
+    /// A shorter length, as more remained than `span` allows.
+    most: Duration,
+    /// The shortest round trip.
+    fastest: Duration,
+    /// What others used at the newest answer, at least.
+    others: u64,
+}
+
+/// Calls that were answered within a small part of the window.
+#[derive(Clone, Copy, Debug)]
+struct Logged {
+    sent: Nanos,
+    answered: Nanos,
+    cost: u64,
+}
+
+/// Calls within one part of this of the window are logged as one.
+const GROUPS: u32 = 64;
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { calls: VecDeque::new(), span: Duration::ZERO, most: Duration::MAX, fastest: Duration::MAX, others: 0 }
+    }
+}
+
+impl Log {
+    fn length(&self) -> Duration {
+        self.span.min(self.most)
+    }
+
+    /// Permits return earlier than a sliding window gives them back.
+    fn is_contradicted(&self) -> bool {
+        self.most < self.span / 2
+    }
+
+    fn record(&mut self, observed: &Observation, meter: Meter, (cost, out): (u64, u64), reset_after: Duration) {
+        self.span = self.span.max(reset_after);
+        self.fastest = self.fastest.min(observed.now.since(observed.sent));
+        if !observed.is_accepted || cost == 0 {
+            return;
+        }
+        while self.calls.front().is_some_and(|call| self.back(call) <= observed.sent) {
+            self.calls.pop_front();
+        }
+        // The server counts no more than `used`. So an earlier call was no longer counted.
+        if let (Some(limit), Some(remaining)) = (meter.limit, meter.remaining) {
+            let (used, mut own) = (limit.saturating_sub(remaining), cost);
+            let before = self.calls.iter().rev().filter(|call| call.answered <= observed.sent);
+            let over = before.into_iter().find(|call| {
+                own = own.saturating_add(call.cost);
+                own > used
+            });
+            let age = over.map_or(Duration::MAX, |call| observed.now.since(call.sent));
+            self.most = self.most.min(age.saturating_sub(self.fastest));
+            self.others = used.saturating_sub(self.held(observed.sent) + cost + out);
+        }
+        let (sent, answered) = (observed.sent, observed.now);
+        let near = answered.saturating_sub(self.length() / GROUPS);
+        match self.calls.back_mut().filter(|call| call.sent >= near) {
+            Some(call) => (call.answered, call.cost) = (answered, call.cost.saturating_add(cost)),
+            None => self.calls.push_back(Logged { sent, answered, cost }),
+        }
+    }
+
+    /// From when on a call that is sent arrives after this one is no longer counted: that took at most as long to arrive as it
+    /// was slower than the fastest one.
+    fn back(&self, call: &Logged) -> Nanos {
+        call.answered.saturating_add(self.length()).saturating_sub(self.fastest)
+    }
+
+    /// The cost of the calls that are not surely back at a time.
+    fn held(&self, at: Nanos) -> u64 {
+        let held = self.calls.iter().filter(|call| self.back(call) > at);
+        held.map(|call| call.cost).sum()
+    }
+
+    /// When the first of those is back, with those that are back soon after it.
+    fn next_back(&self, at: Nanos) -> Option<Nanos> {
+        let length = self.length();
+        let mut back = self.calls.iter().map(|call| self.back(call));
+        let first = back.find(|&back| back > at)?;
+        let group = first.saturating_add(length / GROUPS);
+        Some(back.take_while(|&back| back <= group).last().unwrap_or(first))
+    }
+
+    /// When all calls are back.
+    fn all_back(&self) -> Option<Nanos> {
+        self.calls.back().map(|call| self.back(call))
+    }
+}
+
 /// An answer, compared with the newest one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -178,8 +276,9 @@ pub(super) enum Order {
     Stale,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Window {
+    log: Log,
     last_answer: Option<LastAnswer>,
     /// When the first answer of this unit arrived.
     known_since: Option<Nanos>,
@@ -309,13 +408,16 @@ impl Window {
         let mut reset = observed.reset(meter.reset);
         let order = self.order(observed, reset, remaining);
         self.detect_refill(observed, meter, remaining, reset, (cost, out));
+        let is_near = meter.reset.is_some_and(|reset| observed.knows(reset));
+        let reset_after = if is_near { reset.latest.since(observed.now) } else { Duration::ZERO };
+        self.log.record(observed, meter, (cost, out), reset_after);
         if order == Order::Stale {
             self.first.used = self.first.used.saturating_add(cost);
             return order;
         }
         // When `remaining` begins to hold, and when the permits of this call are back.
         let (mut since, mut first) = (observed.now, reset.latest);
-        if self.is_sliding {
+        if self.is_sliding && !self.is_log() {
             // Calls that the server counted after this one are still in flight, so permits return from its sending on.
             let (way, span) = (observed.now.since(observed.sent), reset.latest.since(observed.now));
             since = observed.sent.saturating_add(way / JITTER);
@@ -400,6 +502,10 @@ impl Window {
         }
     }
 
+    fn is_log(&self) -> bool {
+        self.is_sliding && !self.is_distrusted && !self.log.is_contradicted()
+    }
+
     /// Whether a steady return was detected.
     pub(super) fn is_sliding(&self) -> bool {
         self.is_sliding
@@ -415,7 +521,7 @@ impl Window {
         if observed.sent >= last.at || observed.sent >= last.reset.latest {
             // Sent after the newest answer had arrived.
             if later || is_over { Order::First } else { Order::Newer }
-        } else if later {
+        } else if later && !(self.is_log() && remaining > last.remaining) {
             Order::First
         } else if earlier || remaining > last.remaining {
             Order::Stale
@@ -535,6 +641,22 @@ impl Window {
             let span = reset.since(last.since);
             reset = last.since.saturating_add(span.saturating_mul(DOUBTED));
         }
+        let room = last.limit.unwrap_or(0).saturating_sub(self.log.held(last.at));
+        if self.is_log() && self.log.others == 0 {
+            let room = room.min(last.remaining);
+            let limit = last.limit.unwrap_or(0);
+            let first_back = self.log.next_back(last.at).unwrap_or(reset);
+            return Cap {
+                cap: room,
+                opening: limit,
+                first_back,
+                at_first_back: limit.saturating_sub(self.log.held(first_back)).max(room),
+                since: last.since,
+                reset: self.log.all_back().unwrap_or(reset),
+                alone: alone.min(first_back),
+                is_refilling: false,
+            };
+        }
         // One permit less of a long sliding window: some servers block for its whole length after an early call.
         let spare = u64::from(self.is_sliding && reset.since(last.since) > 2 * ROUNDED);
         let opening = if is_refilling {
@@ -543,6 +665,9 @@ impl Window {
             self.opening
         };
         let first = self.first;
+        if !is_refilling {
+            reset = reset.max(self.log.all_back().unwrap_or(reset));
+        }
         let (first_back, at_first_back) = if !is_refilling {
             // One call tries.
             (self.reset().unwrap_or(reset), last.remaining.saturating_add(1).min(opening))

@@ -70,7 +70,7 @@ fn a_failure_that_names_a_time_is_a_pause_and_no_outage() {
 #[test]
 fn nothing_left_pauses_the_limiter_until_the_reset_or_until_more_is_there() {
     let mut state = fresh();
-    assert!(state.gate().is_none() && !state.is_learning());
+    assert!(!state.is_learning());
     assert_eq!(hear(&mut state, (10, 10), &left(0)).pause, Some(Duration::from_secs(60)));
     assert!(state.pauses_limiter(at(609)) && !state.pauses_limiter(at(610)));
     // An answer that says nothing of it changes nothing.
