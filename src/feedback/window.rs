@@ -160,14 +160,6 @@ struct Baseline {
     besides: u64,
 }
 
-/// The earliest reset that answers of this window named, and the cost of the calls that were answered since: these are not
-/// back at that reset.
-#[derive(Clone, Copy, Debug, Default)]
-struct First {
-    reset: Nanos,
-    used: u64,
-}
-
 /// The accepted calls that a sliding window of the server may still count.
 #[derive(Clone, Debug)]
 struct Log {
@@ -293,7 +285,8 @@ pub(super) struct Window {
     risen: Option<Nanos>,
     /// The steady return was detected from `remaining`, and not stated.
     is_sliding: bool,
-    first: First,
+    /// The earliest reset that answers of this window named.
+    first: Nanos,
     /// The server has refused a call that should have fitted.
     is_distrusted: bool,
     /// When the answer to the first call of this window arrived.
@@ -314,7 +307,7 @@ impl Window {
         }
         let by_length = self.began.zip(self.length).map(|(began, span)| began.saturating_add(span));
         let by_length = by_length.filter(|&end| end > last.since).unwrap_or(latest);
-        Some(latest.min(self.first.reset).min(by_length))
+        Some(latest.min(self.first).min(by_length))
     }
 
     /// Whether a call that was sent at `sent` may have been too early because times are rounded.
@@ -412,7 +405,6 @@ impl Window {
         let reset_after = if is_near { reset.latest.since(observed.now) } else { Duration::ZERO };
         self.log.record(observed, meter, (cost, out), reset_after);
         if order == Order::Stale {
-            self.first.used = self.first.used.saturating_add(cost);
             return order;
         }
         // When `remaining` begins to hold, and when the permits of this call are back.
@@ -429,15 +421,10 @@ impl Window {
             let is_first = meter.limit.is_some_and(|limit| remaining.saturating_add(cost) >= limit);
             self.begin(observed, &reset, is_first);
         }
-        // Keep the earliest reset of the window, and what was used after it.
-        let is_known = meter.reset.is_some_and(|reset| observed.knows(reset));
+        // Keep the earliest reset of the window.
         let is_same = self.is_sliding || order == Order::Newer;
-        if is_known && is_same && observed.sent < self.first.reset {
-            self.first.reset = self.first.reset.min(first);
-            self.first.used = self.first.used.saturating_add(cost);
-        } else {
-            self.first = First { reset: first, used: 0 };
-        }
+        let is_earlier = is_near && is_same && observed.sent < self.first;
+        self.first = if is_earlier { self.first.min(first) } else { first };
         // Learn how many permits a window begins with.
         let is_new = order == Order::First && self.has_ended(observed.sent);
         if is_new && meter.reset.is_some() && !self.is_distrusted {
@@ -607,7 +594,7 @@ impl Window {
             LastAnswer { remaining, limit, at, since: until, reset: observed.reset(meter.reset) }
         } else {
             self.opening = 1;
-            self.first = First { reset: until, used: 0 };
+            self.first = until;
             let reset = Reset { earliest: until, latest: until, id: None };
             LastAnswer { remaining: 0, limit: meter.limit, at, since: at, reset }
         });
@@ -664,15 +651,12 @@ impl Window {
         } else {
             self.opening
         };
-        let first = self.first;
         if !is_refilling {
             reset = reset.max(self.log.all_back().unwrap_or(reset));
         }
         let (first_back, at_first_back) = if !is_refilling {
             // One call tries.
             (self.reset().unwrap_or(reset), last.remaining.saturating_add(1).min(opening))
-        } else if self.is_sliding && last.since < first.reset && first.reset < reset {
-            (first.reset, opening.saturating_sub(first.used))
         } else {
             (reset, opening)
         };
