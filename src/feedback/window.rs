@@ -409,13 +409,6 @@ impl Window {
         }
         // When `remaining` begins to hold, and when the permits of this call are back.
         let (mut since, mut first) = (observed.now, reset.latest);
-        if self.is_sliding && !self.is_log() {
-            // Calls that the server counted after this one are still in flight, so permits return from its sending on.
-            let (way, span) = (observed.now.since(observed.sent), reset.latest.since(observed.now));
-            since = observed.sent.saturating_add(way / JITTER);
-            reset.latest = since.saturating_add(span);
-            first = observed.sent.saturating_add(way / 2).saturating_add(span);
-        }
         // A new window: learn its length.
         if order == Order::First && observed.is_accepted {
             let is_first = meter.limit.is_some_and(|limit| remaining.saturating_add(cost) >= limit);
