@@ -76,10 +76,6 @@ const OLD: Duration = Duration::from_secs(1);
 /// The extra wait after a server's timer was late. It doubles each time.
 const LATE: Duration = Duration::from_micros(62_500);
 
-/// A round trip varies by one part of this. Without it, a client whose own limit is the server's has one call in twenty
-/// refused by windows of a second.
-const JITTER: u32 = 16;
-
 /// How much slower than stated permits are taken to return once the server has refused a call that should have fitted:
 /// other clients use the same quota. The first few calls bring answers that say what remains. With 16, two clients of
 /// one bucket have twice as many calls refused; with 32, they leave 9 % of the tokens unused.
@@ -398,7 +394,7 @@ impl Window {
         out: u64,
     ) -> Order {
         let Some(remaining) = meter.remaining else { return Order::Stale };
-        let mut reset = observed.reset(meter.reset);
+        let reset = observed.reset(meter.reset);
         let order = self.order(observed, reset, remaining);
         self.detect_refill(observed, meter, remaining, reset, (cost, out));
         let is_near = meter.reset.is_some_and(|reset| observed.knows(reset));
@@ -407,8 +403,6 @@ impl Window {
         if order == Order::Stale {
             return order;
         }
-        // When `remaining` begins to hold, and when the permits of this call are back.
-        let (mut since, mut first) = (observed.now, reset.latest);
         // A new window: learn its length.
         if order == Order::First && observed.is_accepted {
             let is_first = meter.limit.is_some_and(|limit| remaining.saturating_add(cost) >= limit);
@@ -417,7 +411,7 @@ impl Window {
         // Keep the earliest reset of the window.
         let is_same = self.is_sliding || order == Order::Newer;
         let is_earlier = is_near && is_same && observed.sent < self.first;
-        self.first = if is_earlier { self.first.min(first) } else { first };
+        self.first = if is_earlier { self.first.min(reset.latest) } else { reset.latest };
         // Learn how many permits a window begins with.
         let is_new = order == Order::First && self.has_ended(observed.sent);
         if is_new && meter.reset.is_some() && !self.is_distrusted {
@@ -428,7 +422,7 @@ impl Window {
         self.opening = self.opening.max(1).min(meter.limit.unwrap_or(u64::MAX).max(1));
         self.is_refilling = self.is_steady(meter);
         let (limit, at) = (meter.limit, observed.now);
-        self.last_answer = Some(LastAnswer { remaining, limit, at, since, reset });
+        self.last_answer = Some(LastAnswer { remaining, limit, at, since: at, reset });
         self.known_since.get_or_insert(observed.now);
         order
     }
@@ -637,13 +631,7 @@ impl Window {
                 is_refilling: false,
             };
         }
-        // One permit less of a long sliding window: some servers block for its whole length after an early call.
-        let spare = u64::from(self.is_sliding && reset.since(last.since) > 2 * ROUNDED);
-        let opening = if is_refilling {
-            last.limit.unwrap_or(1).saturating_sub(spare).max(1)
-        } else {
-            self.opening
-        };
+        let opening = if is_refilling { last.limit.unwrap_or(1).max(1) } else { self.opening };
         if !is_refilling {
             reset = reset.max(self.log.all_back().unwrap_or(reset));
         }
