@@ -153,8 +153,13 @@ pub(super) struct Passed {
 
 impl Gate {
     /// Lets everything pass.
-    pub(super) const OPEN: Self =
-        Self { caps: [Cap::UNKNOWN; 4], shut_until: Nanos::ZERO, pace: Pace::NONE, closed: 0, is_new: false };
+    pub(super) const OPEN: Self = Self {
+        caps: [Cap::UNKNOWN; 4],
+        shut_until: Nanos::ZERO,
+        pace: Pace::NONE,
+        closed: 0,
+        is_new: false,
+    };
 
     /// Whether the change from `old` closes the gate: a call that has passed and was not sent asks again.
     pub(super) fn closes(&self, old: &Self) -> bool {
@@ -352,6 +357,22 @@ mod tests {
         let out = Passed { out: [1, 2, 9, 0], ..NONE };
         assert_eq!(gate.available(&out, at(14)), (0, 0, 0, 0));
         assert_eq!(gate.available(&out, at(15)), (4, 3, 0, 5));
+    }
+
+    #[test]
+    fn four_calls_go_before_the_first_answer_and_the_others_a_second_later() {
+        let mut gate = Gate { is_new: true, ..Gate::OPEN };
+        let mut passed = Passed { began: at(10), ..NONE };
+        let mut ready = |gate: &Gate, out, n| {
+            passed.out[0] = out;
+            gate.ready_at(&passed, at(10), (n, 0, 0, 0))
+        };
+        let (now, later) = (Ok(Ready::At(Nanos::ZERO)), Ok(Ready::At(at(11))));
+        assert_eq!([(3, 1), (4, 1)].map(|(out, n)| ready(&gate, out, n)), [now, later]);
+        // One large call is not split.
+        assert_eq!([(0, 9), (1, 9)].map(|(out, n)| ready(&gate, out, n)), [now, later]);
+        gate.is_new = false;
+        assert_eq!(ready(&gate, 4, 1), now);
     }
 
     #[test]

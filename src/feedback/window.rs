@@ -10,14 +10,16 @@
 //! ones: in a sliding window each answer names the time at which its own call expires. So a call tries at the earliest reset
 //! of the window.
 //!
-//! **How it comes back.** [`Window::detect_refill`] compares answers to see whether permits return steadily.
+//! **How it comes back.** [`Window::detect_refill`] compares answers to see whether permits return before the reset. If they
+//! do, [`OwnCalls`] tells a sliding window, which gives each call back one window later, from a bucket.
 
+mod own_calls;
 #[cfg(all(test, not(tollgate_loom)))]
 pub(super) mod tests;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
+use self::own_calls::OwnCalls;
 use super::answer::Meter;
 use super::gate::Cap;
 use super::text::When;
@@ -156,103 +158,6 @@ struct Baseline {
     besides: u64,
 }
 
-/// The accepted calls that a sliding window of the server may still count.
-#[derive(Clone, Debug)]
-struct Log {
-    calls: VecDeque<Logged>,
-    /// The longest time to a reset that was named: the length of the window, if it is not shorter than `most`.
-    span: Duration,
-    /// A shorter length, as more remained than `span` allows.
-    most: Duration,
-    /// The shortest round trip.
-    fastest: Duration,
-    /// What others used at the newest answer, at least.
-    others: u64,
-}
-
-/// Calls that were answered within a small part of the window.
-#[derive(Clone, Copy, Debug)]
-struct Logged {
-    sent: Nanos,
-    answered: Nanos,
-    cost: u64,
-}
-
-/// Calls within one part of this of the window are logged as one.
-const GROUPS: u32 = 64;
-
-impl Default for Log {
-    fn default() -> Self {
-        Self { calls: VecDeque::new(), span: Duration::ZERO, most: Duration::MAX, fastest: Duration::MAX, others: 0 }
-    }
-}
-
-impl Log {
-    fn length(&self) -> Duration {
-        self.span.min(self.most)
-    }
-
-    /// Permits return earlier than a sliding window gives them back.
-    fn is_contradicted(&self) -> bool {
-        self.most < self.span / 2
-    }
-
-    fn record(&mut self, observed: &Observation, meter: Meter, (cost, out): (u64, u64), reset_after: Duration) {
-        self.span = self.span.max(reset_after);
-        self.fastest = self.fastest.min(observed.now.since(observed.sent));
-        if !observed.is_accepted || cost == 0 {
-            return;
-        }
-        while self.calls.front().is_some_and(|call| self.back(call) <= observed.sent) {
-            self.calls.pop_front();
-        }
-        // The server counts no more than `used`. So an earlier call was no longer counted.
-        if let (Some(limit), Some(remaining)) = (meter.limit, meter.remaining) {
-            let (used, mut own) = (limit.saturating_sub(remaining), cost);
-            let before = self.calls.iter().rev().filter(|call| call.answered <= observed.sent);
-            let over = before.into_iter().find(|call| {
-                own = own.saturating_add(call.cost);
-                own > used
-            });
-            let age = over.map_or(Duration::MAX, |call| observed.now.since(call.sent));
-            self.most = self.most.min(age.saturating_sub(self.fastest));
-            self.others = used.saturating_sub(self.held(observed.sent) + cost + out);
-        }
-        let (sent, answered) = (observed.sent, observed.now);
-        let near = answered.saturating_sub(self.length() / GROUPS);
-        match self.calls.back_mut().filter(|call| call.sent >= near) {
-            Some(call) => (call.answered, call.cost) = (answered, call.cost.saturating_add(cost)),
-            None => self.calls.push_back(Logged { sent, answered, cost }),
-        }
-    }
-
-    /// From when on a call that is sent arrives after this one is no longer counted: that took at most as long to arrive as it
-    /// was slower than the fastest one.
-    fn back(&self, call: &Logged) -> Nanos {
-        call.answered.saturating_add(self.length()).saturating_sub(self.fastest)
-    }
-
-    /// The cost of the calls that are not surely back at a time.
-    fn held(&self, at: Nanos) -> u64 {
-        let held = self.calls.iter().filter(|call| self.back(call) > at);
-        held.map(|call| call.cost).sum()
-    }
-
-    /// When the first of those is back, with those that are back soon after it.
-    fn next_back(&self, at: Nanos) -> Option<Nanos> {
-        let length = self.length();
-        let mut back = self.calls.iter().map(|call| self.back(call));
-        let first = back.find(|&back| back > at)?;
-        let group = first.saturating_add(length / GROUPS);
-        Some(back.take_while(|&back| back <= group).last().unwrap_or(first))
-    }
-
-    /// When all calls are back.
-    fn all_back(&self) -> Option<Nanos> {
-        self.calls.back().map(|call| self.back(call))
-    }
-}
-
 /// An answer, compared with the newest one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -266,7 +171,8 @@ pub(super) enum Order {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
-    log: Log,
+    /// What a sliding window of the server counts of our calls.
+    own: OwnCalls,
     last_answer: Option<LastAnswer>,
     /// When the first answer of this unit arrived.
     known_since: Option<Nanos>,
@@ -399,7 +305,7 @@ impl Window {
         self.detect_refill(observed, meter, remaining, reset, (cost, out));
         let is_near = meter.reset.is_some_and(|reset| observed.knows(reset));
         let reset_after = if is_near { reset.latest.since(observed.now) } else { Duration::ZERO };
-        self.log.record(observed, meter, (cost, out), reset_after);
+        self.own.record(observed, meter, (cost, out), reset_after);
         if order == Order::Stale {
             return order;
         }
@@ -476,8 +382,9 @@ impl Window {
         }
     }
 
+    /// Whether the server counts the calls of a sliding window, and is no bucket.
     fn is_log(&self) -> bool {
-        self.is_sliding && !self.is_distrusted && !self.log.is_contradicted()
+        self.is_sliding && !self.is_distrusted && !self.own.are_back_early()
     }
 
     /// Whether a steady return was detected.
@@ -608,49 +515,54 @@ impl Window {
     /// The bound on calls in flight that the gate enforces.
     pub(super) fn cap(&self) -> Cap {
         let Some(last) = &self.last_answer else { return Cap::UNKNOWN };
-        let is_refilling = self.is_refilling;
-        let mut reset = last.reset.latest;
-        let alone = reset.max(last.since);
-        if is_refilling && self.is_distrusted {
-            let span = reset.since(last.since);
-            reset = last.since.saturating_add(span.saturating_mul(DOUBTED));
-        }
-        let room = last.limit.unwrap_or(0).saturating_sub(self.log.held(last.at));
-        if self.is_log() && self.log.others == 0 {
-            let room = room.min(last.remaining);
-            let limit = last.limit.unwrap_or(0);
-            let first_back = self.log.next_back(last.at).unwrap_or(reset);
+        let (cap, since, mut reset) = (last.remaining, last.since, last.reset.latest);
+        let alone = reset.max(since);
+        let limit = last.limit.unwrap_or(1).max(1);
+        if self.is_log() && self.own.are_all() {
+            // Each of our calls is back one window after it was counted.
+            let at_most = |at| limit.saturating_sub(self.own.held(at));
+            let first_back = self.own.next_back(last.at).unwrap_or(reset);
+            let cap = cap.min(at_most(last.at));
             return Cap {
-                cap: room,
+                cap,
                 opening: limit,
+                since,
                 first_back,
-                at_first_back: limit.saturating_sub(self.log.held(first_back)).max(room),
-                since: last.since,
-                reset: self.log.all_back().unwrap_or(reset),
+                at_first_back: at_most(first_back).max(cap),
+                reset: self.own.all_back().unwrap_or(reset),
                 alone: alone.min(first_back),
                 is_refilling: false,
             };
         }
-        let opening = if is_refilling { last.limit.unwrap_or(1).max(1) } else { self.opening };
-        if !is_refilling {
-            reset = reset.max(self.log.all_back().unwrap_or(reset));
+        if self.is_refilling {
+            if self.is_distrusted {
+                reset = since.saturating_add(reset.since(since).saturating_mul(DOUBTED));
+            }
+            let at_first_back = limit.max(cap);
+            let (first_back, is_refilling) = (reset, true);
+            let opening = limit;
+            return Cap {
+                cap,
+                opening,
+                since,
+                first_back,
+                at_first_back,
+                reset,
+                alone,
+                is_refilling,
+            };
         }
-        let (first_back, at_first_back) = if !is_refilling {
-            // One call tries.
-            (self.reset().unwrap_or(reset), last.remaining.saturating_add(1).min(opening))
-        } else {
-            (reset, opening)
-        };
-        let at_first_back = at_first_back.max(last.remaining);
+        // At the reset one call tries. The others follow when its answer shows that all is back, or when a sliding window has
+        // given it back.
         Cap {
-            cap: last.remaining,
-            opening,
-            first_back,
-            at_first_back,
-            since: last.since,
-            reset,
+            cap,
+            opening: self.opening,
+            since,
+            first_back: self.reset().unwrap_or(reset),
+            at_first_back: cap.saturating_add(1).min(self.opening).max(cap),
+            reset: reset.max(self.own.all_back().unwrap_or(reset)),
             alone,
-            is_refilling,
+            is_refilling: false,
         }
     }
 }
