@@ -89,6 +89,8 @@ struct Reset {
     latest: Nanos,
     /// The reset as a date of the server: equal dates are the same reset.
     id: Option<Duration>,
+    /// It is a time from now on that was named beside a date.
+    is_named: bool,
 }
 
 impl Observation {
@@ -116,7 +118,7 @@ impl Observation {
                 let is_near = |&named: &Duration| named <= after && after <= named + 3 * ROUNDED;
                 if let Some(named) = self.named.filter(is_near) {
                     let named = self.reset(Some(When::After(named)));
-                    return Reset { id: Some(at), ..named };
+                    return Reset { id: Some(at), is_named: true, ..named };
                 }
                 let earliest = self.sent.saturating_add(after);
                 (earliest.saturating_sub(ROUNDED + OLD), Some(at))
@@ -125,7 +127,7 @@ impl Observation {
             // Any other reset is the same or a better one.
             (None, _) => (Nanos::ZERO, None),
         };
-        Reset { earliest, latest, id }
+        Reset { earliest, latest, id, is_named: false }
     }
 }
 
@@ -243,16 +245,18 @@ impl Window {
             return;
         }
         let most = Duration::from_secs(reset.latest.since(observed.sent).as_secs());
+        // A time from now on tells the length.
+        self.is_least |= self.length.is_none() && reset.is_named && most >= ROUNDED;
+        if self.is_least {
+            self.length.get_or_insert(most);
+            return;
+        }
         let next = self.length.map(
             |length| {
                 if was_tried { length.saturating_sub(ROUNDED) } else { length }
             },
         );
-        self.length = if self.is_least {
-            self.length
-        } else {
-            Some(next.unwrap_or(most).min(most).max(ROUNDED))
-        };
+        self.length = Some(next.unwrap_or(most).min(most).max(ROUNDED));
     }
 
     /// Whether an answer is remembered.
@@ -382,6 +386,16 @@ impl Window {
         }
     }
 
+    pub(super) fn trace(&self) -> String {
+        format!(
+            "sl {} log {} dis {} {:?}",
+            self.is_sliding,
+            self.is_log(),
+            self.is_distrusted,
+            self.own
+        )
+    }
+
     /// Whether the server counts the calls of a sliding window, and is no bucket.
     fn is_log(&self) -> bool {
         self.is_sliding && !self.is_distrusted && !self.own.are_back_early()
@@ -440,6 +454,11 @@ impl Window {
             When::At(at) if at <= observed.calendar => observed.wait(When::At(at + ROUNDED)),
             reset => observed.wait(reset),
         };
+        // A shorter length was tried: it is back after the one that is known.
+        let by_length =
+            self.began.zip(self.length).map(|(began, length)| began.saturating_add(length));
+        let by_length = by_length.filter(|&end| self.is_least && end > observed.now);
+        let all = by_length.map_or(all, |end| all.min(end.since(observed.now)));
         Some(if self.is_steady(meter) { share(all, meter, cost) } else { all })
     }
 
@@ -489,13 +508,16 @@ impl Window {
         } else {
             self.opening = 1;
             self.first = until;
-            let reset = Reset { earliest: until, latest: until, id: None };
+            let reset = Reset { earliest: until, latest: until, id: None, is_named: false };
             LastAnswer { remaining: 0, limit: meter.limit, at, since: at, reset }
         });
     }
 
     /// A call that should have fitted was refused: from now on each window begins with one call.
     pub(super) fn distrust(&mut self) {
+        if self.is_log() && self.own.was_early() {
+            return;
+        }
         if std::mem::take(&mut self.is_sliding) {
             self.is_steady = None;
         }
@@ -518,19 +540,21 @@ impl Window {
         let (cap, since, mut reset) = (last.remaining, last.since, last.reset.latest);
         let alone = reset.max(since);
         let limit = last.limit.unwrap_or(1).max(1);
-        if self.is_log() && self.own.are_all() {
-            // Each of our calls is back one window after it was counted.
-            let at_most = |at| limit.saturating_sub(self.own.held(at));
-            let first_back = self.own.next_back(last.at).unwrap_or(reset);
-            let cap = cap.min(at_most(last.at));
+        let first_back = self.own.next_back(last.at).unwrap_or(reset);
+        let left = [last.at, first_back].map(|at| self.own.leave(limit, at));
+        if self.is_log()
+            && let [Some(left), Some(at_first_back)] = left
+        {
+            // Each of our calls is back one window after it was counted, whatever the reset was rounded to.
+            let cap = cap.min(left);
             return Cap {
                 cap,
                 opening: limit,
                 since,
                 first_back,
-                at_first_back: at_most(first_back).max(cap),
+                at_first_back: at_first_back.max(cap),
+                alone: if self.own.is_shown() { first_back } else { alone.min(first_back) },
                 reset: self.own.all_back().unwrap_or(reset),
-                alone: alone.min(first_back),
                 is_refilling: false,
             };
         }

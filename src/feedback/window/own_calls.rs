@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::Observation;
+use super::{Observation, ROUNDED};
 use crate::feedback::answer::Meter;
 use crate::units::Nanos;
 
@@ -25,6 +25,8 @@ pub(super) struct OwnCalls {
     longest: Duration,
     /// The age of the youngest call that was no longer counted.
     over: Duration,
+    /// A call was refused by that length. A window that counts in coarse steps gives some calls back early.
+    is_longest: bool,
     /// The shortest round trip.
     fastest: Duration,
     /// What others had used by the newest answer, at least.
@@ -44,6 +46,7 @@ impl Default for OwnCalls {
             groups: VecDeque::new(),
             longest: Duration::ZERO,
             over: Duration::MAX,
+            is_longest: false,
             fastest: Duration::MAX,
             others: 0,
         }
@@ -61,9 +64,21 @@ impl OwnCalls {
         self.over < self.longest / 2
     }
 
-    /// Whether others had used a part of the limit.
-    pub(super) fn are_all(&self) -> bool {
-        self.others == 0
+    /// A call was refused: the window is longer than it seemed. Returns false if it seemed to be as long as stated.
+    pub(super) fn was_early(&mut self) -> bool {
+        self.over = Duration::MAX;
+        !std::mem::replace(&mut self.is_longest, true)
+    }
+
+    /// Whether calls have shown how long the window is.
+    pub(super) fn is_shown(&self) -> bool {
+        self.over <= self.longest + ROUNDED
+    }
+
+    /// What remains of a limit beside our calls that are counted at a time. `None` if others use more than a little of it.
+    pub(super) fn leave(&self, limit: u64, at: Nanos) -> Option<u64> {
+        let ours = limit.saturating_sub(self.others);
+        (self.others <= 1.max(limit / 64)).then(|| ours.saturating_sub(self.held(at)))
     }
 
     /// Records an answer to a call for `cost` while `out` others are in flight. `reset`: the time to its reset.
@@ -93,7 +108,9 @@ impl OwnCalls {
                 counted > used
             });
             let age = over.map_or(Duration::MAX, |group| answered.since(group.sent));
-            self.over = self.over.min(age.saturating_sub(self.fastest));
+            if !self.is_longest {
+                self.over = self.over.min(age.saturating_sub(self.fastest));
+            }
             self.others = used.saturating_sub(self.held(sent) + cost + out);
         }
         let near = answered.saturating_sub(self.length() / GROUPS);
@@ -110,7 +127,7 @@ impl OwnCalls {
     }
 
     /// The cost of the calls that are counted at a time.
-    pub(super) fn held(&self, at: Nanos) -> u64 {
+    fn held(&self, at: Nanos) -> u64 {
         let held = self.groups.iter().filter(|group| self.back(group) > at);
         held.map(|group| group.cost).sum()
     }
