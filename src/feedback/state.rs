@@ -244,27 +244,6 @@ impl State {
             let index = unit.index();
             let (cost, in_flight) = (u64::from(units[index]), self.in_flight[index]);
             let order = self.windows[index].record(observed, meter, cost, in_flight);
-            if std::env::var("TRACE").is_ok() {
-                let c = self.windows[index].cap();
-                let m = |n: Nanos| n.get() / 1_000_000;
-                eprintln!(
-                    "TR {} sent {} ok {} rem {:?} {:?} named {:?} {order:?} out {in_flight} cap {} @{} | {} @{} | {} @{} refill {} {}",
-                    m(now),
-                    m(observed.sent),
-                    observed.is_accepted,
-                    meter.remaining,
-                    meter.reset.map(|r| observed.wait(r)),
-                    observed.named,
-                    c.cap,
-                    m(c.since),
-                    c.at_first_back,
-                    m(c.first_back),
-                    c.opening,
-                    m(c.reset),
-                    c.is_refilling,
-                    self.windows[index].trace()
-                );
-            }
             self.stats.stale += u64::from(order == Order::Stale);
             any |= order != Order::Stale;
         }

@@ -386,16 +386,6 @@ impl Window {
         }
     }
 
-    pub(super) fn trace(&self) -> String {
-        format!(
-            "sl {} log {} dis {} {:?}",
-            self.is_sliding,
-            self.is_log(),
-            self.is_distrusted,
-            self.own
-        )
-    }
-
     /// Whether the server counts the calls of a sliding window, and is no bucket.
     fn is_log(&self) -> bool {
         self.is_sliding && !self.is_distrusted && !self.own.are_back_early()
