@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::answer::{Answer, Unit};
 use super::counts::Counts;
 use super::dialect::Dialects;
-use super::gate::Gate;
 use super::judge::{Judge, Judged};
 use super::learner::Search;
 use super::observer::Feedback;
@@ -210,8 +209,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         } = self;
         reports.name = limiter.name().map(Into::into);
         let state = State::new(search.map(Box::new), limiter.clock().now());
-        let gate =
-            RateLimiter::reporting(state.gate().unwrap_or(Gate::OPEN), limiter.clock(), reports);
+        let gate = RateLimiter::reporting(state.gate(), limiter.clock(), reports);
         let is_learning = AtomicBool::new(state.is_learning());
         let state = Mutex::new(state);
         let clock = || limiter.clock().clone();

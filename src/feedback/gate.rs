@@ -33,6 +33,10 @@ pub(super) const LEARNED: usize = 1;
 /// chance.
 const BURST: f64 = 4.0;
 
+/// How many calls go before the first answer, and how long the others wait for it.
+const FIRST: u64 = 4;
+const FIRST_ANSWER: Duration = Duration::from_secs(1);
+
 /// One permit, less the rounding of sums.
 const ONE: f64 = 1.0 - 1e-9;
 
@@ -133,20 +137,29 @@ pub(super) struct Gate {
     pub(super) pace: Pace,
     /// How often the gate has closed.
     pub(super) closed: u64,
+    /// No answer has arrived yet.
+    pub(super) is_new: bool,
 }
 
 /// The calls in flight, and the bucket of the learned rate.
 #[derive(Clone, Debug)]
 pub(super) struct Passed {
     out: [u64; 4],
+    /// When the first of the calls in flight passed.
+    began: Nanos,
     level: f64,
     at: Nanos,
 }
 
 impl Gate {
     /// Lets everything pass.
-    pub(super) const OPEN: Self =
-        Self { caps: [Cap::UNKNOWN; 4], shut_until: Nanos::ZERO, pace: Pace::NONE, closed: 0 };
+    pub(super) const OPEN: Self = Self {
+        caps: [Cap::UNKNOWN; 4],
+        shut_until: Nanos::ZERO,
+        pace: Pace::NONE,
+        closed: 0,
+        is_new: false,
+    };
 
     /// Whether the change from `old` closes the gate: a call that has passed and was not sent asks again.
     pub(super) fn closes(&self, old: &Self) -> bool {
@@ -189,7 +202,14 @@ impl Gate {
         let each = self.caps.iter().zip(passed.out).zip(array(cost));
         let asked = each.filter(|&(_, n)| n > 0);
         let ready = asked.map(|((cap, out), n)| cap.ready_at(out, now, n.into()));
-        ready.fold(Ready::At(self.shut_until), Ready::and)
+        ready.fold(Ready::At(self.first(passed, cost)), Ready::and)
+    }
+
+    /// Few calls go until the first answer: it may say that the quota is small.
+    fn first(&self, passed: &Passed, cost: Units) -> Nanos {
+        let requests = passed.out[0] + u64::from(cost.0);
+        let is_held = self.is_new && passed.out[0] > 0 && requests > FIRST;
+        if is_held { passed.began.saturating_add(FIRST_ANSWER) } else { self.shut_until }
     }
 }
 
@@ -200,7 +220,7 @@ impl Policy for Gate {
     type Receipt = Option<u64>;
 
     fn start(&self, now: Nanos) -> Passed {
-        Passed { out: [0; 4], level: BURST, at: now }
+        Passed { out: [0; 4], began: now, level: BURST, at: now }
     }
 
     /// Calls in flight hold places, and nothing else does.
@@ -214,6 +234,9 @@ impl Policy for Gate {
     }
 
     fn charge(&self, passed: &mut Passed, at: Nanos, cost: Units) -> Option<u64> {
+        if passed.out[0] == 0 {
+            passed.began = at;
+        }
         for (out, n) in passed.out.iter_mut().zip(array(cost)) {
             *out = out.saturating_add(n.into());
         }
@@ -284,7 +307,7 @@ impl Policy for Gate {
 mod tests {
     use super::*;
 
-    const NONE: Passed = Passed { out: [0; 4], level: BURST, at: Nanos::ZERO };
+    const NONE: Passed = Passed { out: [0; 4], began: Nanos::ZERO, level: BURST, at: Nanos::ZERO };
 
     fn at(seconds: u64) -> Nanos {
         Nanos::new(seconds * 1_000_000_000)
@@ -334,6 +357,22 @@ mod tests {
         let out = Passed { out: [1, 2, 9, 0], ..NONE };
         assert_eq!(gate.available(&out, at(14)), (0, 0, 0, 0));
         assert_eq!(gate.available(&out, at(15)), (4, 3, 0, 5));
+    }
+
+    #[test]
+    fn four_calls_go_before_the_first_answer_and_the_others_a_second_later() {
+        let mut gate = Gate { is_new: true, ..Gate::OPEN };
+        let mut passed = Passed { began: at(10), ..NONE };
+        let mut ready = |gate: &Gate, out, n| {
+            passed.out[0] = out;
+            gate.ready_at(&passed, at(10), (n, 0, 0, 0))
+        };
+        let (now, later) = (Ok(Ready::At(Nanos::ZERO)), Ok(Ready::At(at(11))));
+        assert_eq!([(3, 1), (4, 1)].map(|(out, n)| ready(&gate, out, n)), [now, later]);
+        // One large call is not split.
+        assert_eq!([(0, 9), (1, 9)].map(|(out, n)| ready(&gate, out, n)), [now, later]);
+        gate.is_new = false;
+        assert_eq!(ready(&gate, 4, 1), now);
     }
 
     #[test]

@@ -42,14 +42,13 @@ impl<L: OwnedLimiter> Shared<L> {
         let before = state.gate();
         let result = change(&mut state);
         let mut gate = state.gate();
-        if gate.is_some_and(|gate| gate.closes(&before.unwrap_or(Gate::OPEN))) {
+        if gate.closes(&before) {
             state.closed += 1;
-            gate = state.gate();
+            gate.closed = state.closed;
         }
-        let new = gate.unwrap_or(Gate { closed: state.closed, ..Gate::OPEN });
         self.is_learning.store(state.is_learning(), Ordering::Relaxed);
         // In the order of the answers, so under the lock; the waiters are woken after it.
-        let after_unlock = (gate != before).then(|| self.gate.set_policy_quietly(new));
+        let after_unlock = (gate != before).then(|| self.gate.set_policy_quietly(gate));
         drop(state);
         if let Some(after_unlock) = after_unlock {
             after_unlock.run();

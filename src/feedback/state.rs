@@ -67,10 +67,6 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// The state of a server without calls is forgotten after this time.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// In a sliding window one refusal in this number of good calls may be jitter: a client whose own limit is the server's has at
-/// most one call in twenty refused.
-const CHANCE: u32 = 10;
-
 pub(super) struct State {
     windows: [Window; 4],
     pub(super) calendar: Calendar,
@@ -83,8 +79,6 @@ pub(super) struct State {
     refused_at: Nanos,
     /// Refusals in a row.
     refusals: u32,
-    /// Accepted calls, less [`CHANCE`] for each refusal.
-    good: u32,
     pub(super) paused_until: Nanos,
     /// How often the server named zero right after a time that it had named was over.
     cut_times: u32,
@@ -101,14 +95,13 @@ impl State {
     pub(super) fn new(search: Option<Box<Search>>, now: Nanos) -> Self {
         let recent = Recent::new(now);
         Self {
-            windows: [Window::default(); 4],
+            windows: Default::default(),
             calendar: Calendar::default(),
             learner: Self::first_learner(search.as_deref(), now, &recent),
             search,
             recent,
             refused_at: Nanos::ZERO,
             refusals: 0,
-            good: 0,
             paused_until: Nanos::ZERO,
             cut_times: 0,
             exhausted_until: Nanos::ZERO,
@@ -133,15 +126,16 @@ impl State {
         (learner.get_or_insert_with(first), recent)
     }
 
-    /// The bound for the next calls. `None` while nothing bounds them.
-    pub(super) fn gate(&self) -> Option<Gate> {
+    /// The bound for the next calls.
+    pub(super) fn gate(&self) -> Gate {
         let is_known = self.windows.iter().any(Window::is_known);
+        let (is_new, closed) = (self.stats.answers == 0, self.closed);
         if !is_known && self.learner.is_none() && self.paused_until == Nanos::ZERO {
-            return None;
+            return Gate { is_new, closed, ..Gate::OPEN };
         }
         let caps = self.windows.each_ref().map(Window::cap);
         let pace = self.learner.as_ref().map_or(Pace::NONE, |learner| learner.pace());
-        Some(Gate { caps, shut_until: self.paused_until, pace, closed: self.closed })
+        Gate { caps, shut_until: self.paused_until, pace, closed, is_new }
     }
 
     /// The learned pace, if there is one.
@@ -254,7 +248,6 @@ impl State {
             any |= order != Order::Stale;
         }
         if answer.verdict == Verdict::Accepted {
-            self.good = (self.good + 1).min(5 * CHANCE);
             if is_news {
                 self.refusals = 0;
             }
@@ -320,13 +313,10 @@ impl State {
             return false;
         }
         let was_known = self.windows.iter().any(|window| window.was_known(observed.sent));
-        let is_news = observed.sent >= self.refused_at;
-        let is_chance = named.is_none() && (!is_news || self.good >= CHANCE);
         for (window, unit) in self.windows.iter_mut().zip(Unit::ALL) {
             let is_short = short.iter().find(|(other, ..)| *other == unit);
-            let is_chance = is_short.is_some() && window.is_sliding() && is_chance;
             let is_meant = short.is_empty() || is_short.is_some();
-            if window.was_known(observed.sent) && is_meant && !is_chance {
+            if window.was_known(observed.sent) && is_meant {
                 window.distrust();
             }
             if let Some(&(_, meter, cost)) = is_short {
@@ -367,9 +357,6 @@ impl State {
         was_known: bool,
     ) -> Option<Duration> {
         self.stats.refused += 1;
-        if is_news {
-            self.good = self.good.saturating_sub(CHANCE);
-        }
         let (now, sent) = (observed.now, observed.sent);
         // Calls that were in flight together are refused together.
         let again = self.refusals.saturating_sub(u32::from(!is_news));

@@ -10,13 +10,16 @@
 //! ones: in a sliding window each answer names the time at which its own call expires. So a call tries at the earliest reset
 //! of the window.
 //!
-//! **How it comes back.** [`Window::detect_refill`] compares answers to see whether permits return steadily.
+//! **How it comes back.** [`Window::detect_refill`] compares answers to see whether permits return before the reset. If they
+//! do, [`OwnCalls`] tells a sliding window, which gives each call back one window later, from a bucket.
 
+mod own_calls;
 #[cfg(all(test, not(tollgate_loom)))]
 pub(super) mod tests;
 
 use std::time::Duration;
 
+use self::own_calls::OwnCalls;
 use super::answer::Meter;
 use super::gate::Cap;
 use super::text::When;
@@ -75,10 +78,6 @@ const OLD: Duration = Duration::from_secs(1);
 /// The extra wait after a server's timer was late. It doubles each time.
 const LATE: Duration = Duration::from_micros(62_500);
 
-/// A round trip varies by one part of this. Without it, a client whose own limit is the server's has one call in twenty
-/// refused by windows of a second.
-const JITTER: u32 = 16;
-
 /// How much slower than stated permits are taken to return once the server has refused a call that should have fitted:
 /// other clients use the same quota. The first few calls bring answers that say what remains. With 16, two clients of
 /// one bucket have twice as many calls refused; with 32, they leave 9 % of the tokens unused.
@@ -90,6 +89,8 @@ struct Reset {
     latest: Nanos,
     /// The reset as a date of the server: equal dates are the same reset.
     id: Option<Duration>,
+    /// It is a time from now on that was named beside a date.
+    is_named: bool,
 }
 
 impl Observation {
@@ -117,7 +118,7 @@ impl Observation {
                 let is_near = |&named: &Duration| named <= after && after <= named + 3 * ROUNDED;
                 if let Some(named) = self.named.filter(is_near) {
                     let named = self.reset(Some(When::After(named)));
-                    return Reset { id: Some(at), ..named };
+                    return Reset { id: Some(at), is_named: true, ..named };
                 }
                 let earliest = self.sent.saturating_add(after);
                 (earliest.saturating_sub(ROUNDED + OLD), Some(at))
@@ -126,7 +127,7 @@ impl Observation {
             // Any other reset is the same or a better one.
             (None, _) => (Nanos::ZERO, None),
         };
-        Reset { earliest, latest, id }
+        Reset { earliest, latest, id, is_named: false }
     }
 }
 
@@ -159,14 +160,6 @@ struct Baseline {
     besides: u64,
 }
 
-/// The earliest reset that answers of this window named, and the cost of the calls that were answered since: these are not
-/// back at that reset.
-#[derive(Clone, Copy, Debug, Default)]
-struct First {
-    reset: Nanos,
-    used: u64,
-}
-
 /// An answer, compared with the newest one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -178,8 +171,10 @@ pub(super) enum Order {
     Stale,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Window {
+    /// What a sliding window of the server counts of our calls.
+    own: OwnCalls,
     last_answer: Option<LastAnswer>,
     /// When the first answer of this unit arrived.
     known_since: Option<Nanos>,
@@ -194,7 +189,8 @@ pub(super) struct Window {
     risen: Option<Nanos>,
     /// The steady return was detected from `remaining`, and not stated.
     is_sliding: bool,
-    first: First,
+    /// The earliest reset that answers of this window named.
+    first: Nanos,
     /// The server has refused a call that should have fitted.
     is_distrusted: bool,
     /// When the answer to the first call of this window arrived.
@@ -215,7 +211,7 @@ impl Window {
         }
         let by_length = self.began.zip(self.length).map(|(began, span)| began.saturating_add(span));
         let by_length = by_length.filter(|&end| end > last.since).unwrap_or(latest);
-        Some(latest.min(self.first.reset).min(by_length))
+        Some(latest.min(self.first).min(by_length))
     }
 
     /// Whether a call that was sent at `sent` may have been too early because times are rounded.
@@ -249,16 +245,18 @@ impl Window {
             return;
         }
         let most = Duration::from_secs(reset.latest.since(observed.sent).as_secs());
+        // A time from now on tells the length.
+        self.is_least |= self.length.is_none() && reset.is_named && most >= ROUNDED;
+        if self.is_least {
+            self.length.get_or_insert(most);
+            return;
+        }
         let next = self.length.map(
             |length| {
                 if was_tried { length.saturating_sub(ROUNDED) } else { length }
             },
         );
-        self.length = if self.is_least {
-            self.length
-        } else {
-            Some(next.unwrap_or(most).min(most).max(ROUNDED))
-        };
+        self.length = Some(next.unwrap_or(most).min(most).max(ROUNDED));
     }
 
     /// Whether an answer is remembered.
@@ -306,36 +304,24 @@ impl Window {
         out: u64,
     ) -> Order {
         let Some(remaining) = meter.remaining else { return Order::Stale };
-        let mut reset = observed.reset(meter.reset);
+        let reset = observed.reset(meter.reset);
         let order = self.order(observed, reset, remaining);
         self.detect_refill(observed, meter, remaining, reset, (cost, out));
+        let is_near = meter.reset.is_some_and(|reset| observed.knows(reset));
+        let reset_after = if is_near { reset.latest.since(observed.now) } else { Duration::ZERO };
+        self.own.record(observed, meter, (cost, out), reset_after);
         if order == Order::Stale {
-            self.first.used = self.first.used.saturating_add(cost);
             return order;
-        }
-        // When `remaining` begins to hold, and when the permits of this call are back.
-        let (mut since, mut first) = (observed.now, reset.latest);
-        if self.is_sliding {
-            // Calls that the server counted after this one are still in flight, so permits return from its sending on.
-            let (way, span) = (observed.now.since(observed.sent), reset.latest.since(observed.now));
-            since = observed.sent.saturating_add(way / JITTER);
-            reset.latest = since.saturating_add(span);
-            first = observed.sent.saturating_add(way / 2).saturating_add(span);
         }
         // A new window: learn its length.
         if order == Order::First && observed.is_accepted {
             let is_first = meter.limit.is_some_and(|limit| remaining.saturating_add(cost) >= limit);
             self.begin(observed, &reset, is_first);
         }
-        // Keep the earliest reset of the window, and what was used after it.
-        let is_known = meter.reset.is_some_and(|reset| observed.knows(reset));
+        // Keep the earliest reset of the window.
         let is_same = self.is_sliding || order == Order::Newer;
-        if is_known && is_same && observed.sent < self.first.reset {
-            self.first.reset = self.first.reset.min(first);
-            self.first.used = self.first.used.saturating_add(cost);
-        } else {
-            self.first = First { reset: first, used: 0 };
-        }
+        let is_earlier = is_near && is_same && observed.sent < self.first;
+        self.first = if is_earlier { self.first.min(reset.latest) } else { reset.latest };
         // Learn how many permits a window begins with.
         let is_new = order == Order::First && self.has_ended(observed.sent);
         if is_new && meter.reset.is_some() && !self.is_distrusted {
@@ -346,7 +332,7 @@ impl Window {
         self.opening = self.opening.max(1).min(meter.limit.unwrap_or(u64::MAX).max(1));
         self.is_refilling = self.is_steady(meter);
         let (limit, at) = (meter.limit, observed.now);
-        self.last_answer = Some(LastAnswer { remaining, limit, at, since, reset });
+        self.last_answer = Some(LastAnswer { remaining, limit, at, since: at, reset });
         self.known_since.get_or_insert(observed.now);
         order
     }
@@ -400,6 +386,11 @@ impl Window {
         }
     }
 
+    /// Whether the server counts the calls of a sliding window, and is no bucket.
+    fn is_log(&self) -> bool {
+        self.is_sliding && !self.is_distrusted && !self.own.are_back_early()
+    }
+
     /// Whether a steady return was detected.
     pub(super) fn is_sliding(&self) -> bool {
         self.is_sliding
@@ -415,7 +406,7 @@ impl Window {
         if observed.sent >= last.at || observed.sent >= last.reset.latest {
             // Sent after the newest answer had arrived.
             if later || is_over { Order::First } else { Order::Newer }
-        } else if later {
+        } else if later && !(self.is_log() && remaining > last.remaining) {
             Order::First
         } else if earlier || remaining > last.remaining {
             Order::Stale
@@ -453,6 +444,11 @@ impl Window {
             When::At(at) if at <= observed.calendar => observed.wait(When::At(at + ROUNDED)),
             reset => observed.wait(reset),
         };
+        // A shorter length was tried: it is back after the one that is known.
+        let by_length =
+            self.began.zip(self.length).map(|(began, length)| began.saturating_add(length));
+        let by_length = by_length.filter(|&end| self.is_least && end > observed.now);
+        let all = by_length.map_or(all, |end| all.min(end.since(observed.now)));
         Some(if self.is_steady(meter) { share(all, meter, cost) } else { all })
     }
 
@@ -501,14 +497,17 @@ impl Window {
             LastAnswer { remaining, limit, at, since: until, reset: observed.reset(meter.reset) }
         } else {
             self.opening = 1;
-            self.first = First { reset: until, used: 0 };
-            let reset = Reset { earliest: until, latest: until, id: None };
+            self.first = until;
+            let reset = Reset { earliest: until, latest: until, id: None, is_named: false };
             LastAnswer { remaining: 0, limit: meter.limit, at, since: at, reset }
         });
     }
 
     /// A call that should have fitted was refused: from now on each window begins with one call.
     pub(super) fn distrust(&mut self) {
+        if self.is_log() && self.own.was_early() {
+            return;
+        }
         if std::mem::take(&mut self.is_sliding) {
             self.is_steady = None;
         }
@@ -528,39 +527,56 @@ impl Window {
     /// The bound on calls in flight that the gate enforces.
     pub(super) fn cap(&self) -> Cap {
         let Some(last) = &self.last_answer else { return Cap::UNKNOWN };
-        let is_refilling = self.is_refilling;
-        let mut reset = last.reset.latest;
-        let alone = reset.max(last.since);
-        if is_refilling && self.is_distrusted {
-            let span = reset.since(last.since);
-            reset = last.since.saturating_add(span.saturating_mul(DOUBTED));
+        let (cap, since, mut reset) = (last.remaining, last.since, last.reset.latest);
+        let alone = reset.max(since);
+        let limit = last.limit.unwrap_or(1).max(1);
+        let first_back = self.own.next_back(last.at).unwrap_or(reset);
+        let left = [last.at, first_back].map(|at| self.own.leave(limit, at));
+        if self.is_log()
+            && let [Some(left), Some(at_first_back)] = left
+        {
+            // Each of our calls is back one window after it was counted, whatever the reset was rounded to.
+            let cap = cap.min(left);
+            return Cap {
+                cap,
+                opening: limit,
+                since,
+                first_back,
+                at_first_back: at_first_back.max(cap),
+                alone: if self.own.is_shown() { first_back } else { alone.min(first_back) },
+                reset: self.own.all_back().unwrap_or(reset),
+                is_refilling: false,
+            };
         }
-        // One permit less of a long sliding window: some servers block for its whole length after an early call.
-        let spare = u64::from(self.is_sliding && reset.since(last.since) > 2 * ROUNDED);
-        let opening = if is_refilling {
-            last.limit.unwrap_or(1).saturating_sub(spare).max(1)
-        } else {
-            self.opening
-        };
-        let first = self.first;
-        let (first_back, at_first_back) = if !is_refilling {
-            // One call tries.
-            (self.reset().unwrap_or(reset), last.remaining.saturating_add(1).min(opening))
-        } else if self.is_sliding && last.since < first.reset && first.reset < reset {
-            (first.reset, opening.saturating_sub(first.used))
-        } else {
-            (reset, opening)
-        };
-        let at_first_back = at_first_back.max(last.remaining);
+        if self.is_refilling {
+            if self.is_distrusted {
+                reset = since.saturating_add(reset.since(since).saturating_mul(DOUBTED));
+            }
+            let at_first_back = limit.max(cap);
+            let (first_back, is_refilling) = (reset, true);
+            let opening = limit;
+            return Cap {
+                cap,
+                opening,
+                since,
+                first_back,
+                at_first_back,
+                reset,
+                alone,
+                is_refilling,
+            };
+        }
+        // At the reset one call tries. The others follow when its answer shows that all is back, or when a sliding window has
+        // given it back.
         Cap {
-            cap: last.remaining,
-            opening,
-            first_back,
-            at_first_back,
-            since: last.since,
-            reset,
+            cap,
+            opening: self.opening,
+            since,
+            first_back: self.reset().unwrap_or(reset),
+            at_first_back: cap.saturating_add(1).min(self.opening).max(cap),
+            reset: reset.max(self.own.all_back().unwrap_or(reset)),
             alone,
-            is_refilling,
+            is_refilling: false,
         }
     }
 }

@@ -70,7 +70,7 @@ fn a_failure_that_names_a_time_is_a_pause_and_no_outage() {
 #[test]
 fn nothing_left_pauses_the_limiter_until_the_reset_or_until_more_is_there() {
     let mut state = fresh();
-    assert!(state.gate().is_none() && !state.is_learning());
+    assert!(!state.is_learning());
     assert_eq!(hear(&mut state, (10, 10), &left(0)).pause, Some(Duration::from_secs(60)));
     assert!(state.pauses_limiter(at(609)) && !state.pauses_limiter(at(610)));
     // An answer that says nothing of it changes nothing.
@@ -111,38 +111,9 @@ fn answers_and_fields_that_cannot_be_read_are_counted() {
     assert_eq!((state.stats.answers, state.stats.malformed), (3, 6));
 }
 
-/// A window that slides: more remained before its reset.
-fn sliding() -> State {
-    let mut state = fresh();
-    hear(&mut state, (10, 10), &left(50));
-    hear(&mut state, (100, 100), &left(60));
-    assert!(is_sliding(&state));
-    state
-}
-
-fn is_sliding(state: &State) -> bool {
-    state.windows[Unit::Requests.index()].is_sliding()
-}
-
 /// Nothing remains, and no time is named.
 fn used_up() -> Answer {
     quota(429, 0)
-}
-
-#[test]
-fn a_refusal_among_many_good_calls_may_be_chance_and_so_may_one_of_a_call_sent_before_it() {
-    let mut state = sliding();
-    hear(&mut state, (200, 201), &used_up());
-    assert!(!is_sliding(&state), "after two good calls");
-
-    let mut state = sliding();
-    (0..8).for_each(|_| _ = hear(&mut state, (110, 110), &read(200, &[])));
-    hear(&mut state, (200, 201), &used_up());
-    assert!(is_sliding(&state), "after ten");
-    hear(&mut state, (200, 202), &used_up());
-    assert!(is_sliding(&state), "it was under way then");
-    hear(&mut state, (202, 203), &used_up());
-    assert!(!is_sliding(&state), "by what was known");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Calendar, Observation, Order, Window};
+use super::{Calendar, Cap, Observation, Order, Window};
 use crate::feedback::answer::Meter;
 use crate::feedback::learner::tests::at;
 use crate::feedback::text::When;
@@ -123,7 +123,7 @@ fn a_call_was_short_if_nothing_remained_or_less_than_it_needs_and_the_rest_comes
     assert_eq!([0, 4].map(|left| short(meter(left, MINUTE))), [true, false]);
     window.record(&observed((100, 100), None), meter(50, MINUTE), 1, 0);
     window.open();
-    assert!(!window.is_known() && window.cap() == super::Cap::UNKNOWN);
+    assert!(!window.is_known() && window.cap() == Cap::UNKNOWN);
 }
 
 #[test]
@@ -194,4 +194,34 @@ fn a_timer_of_the_server_that_is_late_makes_no_longer_window() {
     assert_eq!(misses(9, false)[..2], [Some(10_000), Some(10_062)]);
     let later = [Some(1_062), Some(1_125), Some(1_250), Some(1_500), None];
     assert_eq!([misses(1, false), misses(1, true)], [later; 2]);
+}
+
+/// Five calls in any ten seconds, of which the first was counted half a second before the others.
+#[test]
+fn a_sliding_window_gives_each_call_back_one_window_after_it() {
+    let mut window = Window::default();
+    let left = |remaining| Meter {
+        limit: Some(5),
+        ..meter(remaining, When::After(Duration::from_millis(9_900)))
+    };
+    window.record(&observed((0, 1), None), left(4), 1, 0);
+    for remaining in [3, 2, 1, 0] {
+        window.record(&observed((5, 6), None), left(remaining), 1, 0);
+    }
+    // It is back before the reset that the others named.
+    window.record(&observed((101, 102), None), left(0), 1, 0);
+    assert!(window.is_log());
+    let Cap { cap, first_back, at_first_back, reset, opening, .. } = window.cap();
+    assert_eq!((cap, first_back, at_first_back), (0, at(104), 4));
+    assert_eq!((reset, opening), (at(200), 5));
+}
+
+/// Twice as much as its calls of the last ten seconds leave.
+#[test]
+fn a_bucket_is_no_sliding_window() {
+    let mut window = Window::default();
+    for (now, remaining) in [(1, 50), (2, 10), (3, 40)] {
+        window.record(&observed((now - 1, now), None), meter(remaining, MINUTE), 40, 0);
+    }
+    assert!(window.is_sliding() && !window.is_log());
 }

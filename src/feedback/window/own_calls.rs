@@ -1,0 +1,147 @@
+//! What a sliding window of the server counts of our own calls.
+//!
+//! A sliding window gives a permit back one window after it has counted the call. The server names neither the time at which
+//! it counted a call nor, if its resets are rounded, the length of its window. Both are bounded by what is seen:
+//!
+//! - A call was counted between its sending and the arrival of its answer.
+//! - The window is at most as long as the longest reset. If more remains than our own calls in such a window allow, one of
+//!   them is no longer counted, and the window is at most as long as that call is old.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::{Observation, ROUNDED};
+use crate::feedback::answer::Meter;
+use crate::units::Nanos;
+
+/// Calls within one part of this of the window are one group.
+const GROUPS: u32 = 64;
+
+/// Accepted calls that the server may still count.
+#[derive(Clone, Debug)]
+pub(super) struct OwnCalls {
+    groups: VecDeque<Group>,
+    /// The longest time to a reset.
+    longest: Duration,
+    /// The age of the youngest call that was no longer counted.
+    over: Duration,
+    /// A call was refused by that length. A window that counts in coarse steps gives some calls back early.
+    is_longest: bool,
+    /// The shortest round trip.
+    fastest: Duration,
+    /// What others had used by the newest answer, at least.
+    others: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    sent: Nanos,
+    answered: Nanos,
+    cost: u64,
+}
+
+impl Default for OwnCalls {
+    fn default() -> Self {
+        Self {
+            groups: VecDeque::new(),
+            longest: Duration::ZERO,
+            over: Duration::MAX,
+            is_longest: false,
+            fastest: Duration::MAX,
+            others: 0,
+        }
+    }
+}
+
+impl OwnCalls {
+    /// The length of the window.
+    fn length(&self) -> Duration {
+        self.longest.min(self.over)
+    }
+
+    /// Permits return much earlier than a sliding window gives them back: it is none.
+    pub(super) fn are_back_early(&self) -> bool {
+        self.over < self.longest / 2
+    }
+
+    /// A call was refused: the window is longer than it seemed. Returns false if it seemed to be as long as stated.
+    pub(super) fn was_early(&mut self) -> bool {
+        self.over = Duration::MAX;
+        !std::mem::replace(&mut self.is_longest, true)
+    }
+
+    /// Whether calls have shown how long the window is.
+    pub(super) fn is_shown(&self) -> bool {
+        self.over <= self.longest + ROUNDED
+    }
+
+    /// What remains of a limit beside our calls that are counted at a time. `None` if others use more than a little of it.
+    pub(super) fn leave(&self, limit: u64, at: Nanos) -> Option<u64> {
+        let ours = limit.saturating_sub(self.others);
+        (self.others <= 1.max(limit / 64)).then(|| ours.saturating_sub(self.held(at)))
+    }
+
+    /// Records an answer to a call for `cost` while `out` others are in flight. `reset`: the time to its reset.
+    pub(super) fn record(
+        &mut self,
+        observed: &Observation,
+        meter: Meter,
+        (cost, out): (u64, u64),
+        reset: Duration,
+    ) {
+        let &Observation { sent, now: answered, is_accepted, .. } = observed;
+        self.longest = self.longest.max(reset);
+        self.fastest = self.fastest.min(answered.since(sent));
+        if !is_accepted || cost == 0 {
+            return;
+        }
+        while self.groups.front().is_some_and(|group| self.back(group) <= sent) {
+            self.groups.pop_front();
+        }
+        if let (Some(limit), Some(remaining)) = (meter.limit, meter.remaining) {
+            let used = limit.saturating_sub(remaining);
+            // Of the calls that were answered before this one was sent, the server counts the youngest.
+            let mut counted = cost;
+            let before = self.groups.iter().rev().filter(|group| group.answered <= sent);
+            let over = before.into_iter().find(|group| {
+                counted = counted.saturating_add(group.cost);
+                counted > used
+            });
+            let age = over.map_or(Duration::MAX, |group| answered.since(group.sent));
+            if !self.is_longest {
+                self.over = self.over.min(age.saturating_sub(self.fastest));
+            }
+            self.others = used.saturating_sub(self.held(sent) + cost + out);
+        }
+        let near = answered.saturating_sub(self.length() / GROUPS);
+        match self.groups.back_mut().filter(|group| group.sent >= near) {
+            Some(group) => (group.answered, group.cost) = (answered, group.cost + cost),
+            None => self.groups.push_back(Group { sent, answered, cost }),
+        }
+    }
+
+    /// From when on a new call arrives after this group is no longer counted. A group was counted at most as long before its
+    /// answer as the fastest round trip leaves for the way of the new call.
+    fn back(&self, group: &Group) -> Nanos {
+        group.answered.saturating_add(self.length()).saturating_sub(self.fastest)
+    }
+
+    /// The cost of the calls that are counted at a time.
+    fn held(&self, at: Nanos) -> u64 {
+        let held = self.groups.iter().filter(|group| self.back(group) > at);
+        held.map(|group| group.cost).sum()
+    }
+
+    /// When the first of those is back, with those soon after it.
+    pub(super) fn next_back(&self, at: Nanos) -> Option<Nanos> {
+        let mut back = self.groups.iter().map(|group| self.back(group)).filter(|&back| back > at);
+        let first = back.next()?;
+        let soon = first.saturating_add(self.length() / GROUPS);
+        Some(back.take_while(|&back| back <= soon).last().unwrap_or(first))
+    }
+
+    /// When all are back.
+    pub(super) fn all_back(&self) -> Option<Nanos> {
+        self.groups.back().map(|group| self.back(group))
+    }
+}
