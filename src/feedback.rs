@@ -72,6 +72,8 @@
 //!
 //! # What it says
 //!
+//! - **Before its first answer** at most four calls are in flight, as the quota may be small. If it takes longer than a
+//!   second, the others follow.
 //! - **After a refusal** (429, 503, and what the dialect says) the limiter is paused for all its callers, as long
 //!   as the server asks, but [at most an hour](FeedbackBuilder::max_wait). The [time that it
 //!   names](#how-long-to-wait) takes precedence over the reset of an exhausted window, as RFC 9110 and the IETF's
@@ -85,9 +87,10 @@
 //! - **Token buckets** (the dialects of `OpenAI` and Anthropic, and servers whose refusals name the time of the
 //!   next permit and a later reset) refill steadily, so calls go on at the rate that remaining and reset give and
 //!   need not wait for the reset.
-//! - A server whose permits are *seen* to come back before the reset (more remains than before, or the reset moves) has a
-//!   window that slides, or a bucket. Then as much goes out as comes back, and a limit of your own that is the server's
-//!   loses nothing. A refusal now and then is taken for the jitter of the way there; more of them end that.
+//! - A server whose permits are *seen* to return before the reset (more remains than before, or the reset moves) has a
+//!   sliding window or a bucket. A sliding window gives each of your calls back one window after it was counted. How long
+//!   it is, the resets and your own calls show; a limit of your own that is the server's loses nothing. If more remains
+//!   than that, it is a bucket, and as much goes out as returns.
 //! - **A reset that is a date** in whole seconds is too coarse for short windows. A window that begins with its first call
 //!   lasts for whole seconds, so one call tries a second earlier each time, until that is refused once.
 //! - **At the reset** a window reopens by itself: with the whole quota if a window was seen to begin so, otherwise
@@ -95,7 +98,7 @@
 //!   pause](crate::guide::methods).
 //! - **Late answers** undo nothing: each call knows when it was sent.
 //! - **If a server rejects calls that it had allowed**, its headers are distrusted, as other clients take from the
-//!   quota: a window begins with one call, a token bucket is taken to refill at a sixteenth of its rate until an answer
+//!   quota: a window begins with one call, a token bucket is taken to refill at 1/24 of its rate until an answer
 //!   says more, and the rate becomes what the server took lately. A call that came a second too early, as times are
 //!   rounded, is no such call.
 //! - **Malformed fields** are ignored and [counted](FeedbackStats::malformed). The server's clock is read from

@@ -12,6 +12,28 @@ fn begin(clock: &ManualClock) -> Feedback<RateLimiter<TokenBucket>> {
     Feedback::new(RateLimiter::with_clock(policy, clock))
 }
 
+#[test]
+fn four_calls_go_before_the_first_answer_or_all_after_a_second() {
+    let at_once = |feedback: &Feedback<_>| {
+        let calls = std::iter::from_fn(|| feedback.blocking_try_acquire(1).ok());
+        calls.take(50).collect::<Vec<_>>()
+    };
+    let clock = ManualClock::new();
+    let feedback = begin(&clock);
+    let mut first = at_once(&feedback);
+    assert_eq!(first.len(), 4);
+    let none: [(&str, &str); 0] = [];
+    first[0].blocking_observe(200u16, &none);
+    assert_eq!(at_once(&feedback).len(), 50);
+    // The server is slow.
+    let feedback = begin(&clock);
+    let first = at_once(&feedback);
+    clock.advance(Duration::from_millis(999));
+    assert!(feedback.blocking_try_acquire(1).is_err());
+    clock.advance(Duration::from_millis(1));
+    assert_eq!((first.len(), at_once(&feedback).len()), (4, 50));
+}
+
 /// Whether a limit of ten seems to come back steadily after calls that were sent and answered at these milliseconds,
 /// with what remained and until when.
 fn is_steady(calls: &[(u64, u64, u32, u32)]) -> bool {
