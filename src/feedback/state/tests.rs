@@ -101,6 +101,34 @@ fn a_server_that_refuses_again_soon_after_its_time_gets_calls_more_slowly() {
     assert_eq!([120, 710, 711].map(rate), [1.5, 1.5, 2.0]);
 }
 
+/// A 503 with a time is a refusal, so between good calls it says that the rate was too high.
+#[test]
+fn a_503_with_a_time_between_good_calls_lowers_the_rate() {
+    let search = Search { start: 100.0, ..Search::default() };
+    let mut state = State::new(Some(Box::new(search)), at(0));
+    let refused = read(503, &[("retry-after", "10")]);
+    hear(&mut state, (10, 10), &refused);
+    hear(&mut state, (119, 119), &read(200, &[]));
+    hear(&mut state, (120, 120), &refused);
+    let rate = state.rate().expect("it is learned").as_per_second();
+    assert!(rate < 1.6, "{rate}");
+}
+
+/// The server cuts 1.9 s to one second, and then to zero.
+#[test]
+fn a_time_that_was_cut_twice_is_taken_for_a_second_more() {
+    let mut state = fresh();
+    let mut pause = |tenths, seconds| {
+        let fields = [("retry-after", seconds)];
+        hear(&mut state, (tenths, tenths), &read(429, &fields)).pause.map(|it| it.as_millis())
+    };
+    assert_eq!(pause(10, "1"), Some(1_000));
+    pause(20, "0");
+    pause(100, "1");
+    pause(110, "0");
+    assert_eq!(pause(200, "1"), Some(2_000));
+}
+
 #[test]
 fn answers_and_fields_that_cannot_be_read_are_counted() {
     let mut state = fresh();
