@@ -42,9 +42,9 @@ const DOUBLE_SECONDS: f64 = 2.0;
 const DOUBLINGS: f64 = 3.0;
 const SEARCH: f64 = 0.7;
 
-/// After `KNOWN` good calls since the last refusal the rate that the server bears is roughly known. While the pace divided
+/// After `KNOWN` good calls since the last refusal the rate that the server bears is known to a tenth. While the pace divided
 /// by it is in `NEAR`, the pace grows by `CALM` a second.
-const KNOWN: u32 = 6;
+const KNOWN: u32 = 12;
 const NEAR: Range<f64> = 0.9..1.3;
 const CALM: f64 = 0.008;
 
@@ -346,7 +346,7 @@ impl Learner {
         let found = seconds(now, self.since).max(1.0);
         self.row = self.row.saturating_add(1);
         if self.row == 1 {
-            let borne = f64::from(self.good) / seconds(now, self.cut);
+            let borne = 1.1 * f64::from(self.good) / seconds(now, self.cut);
             self.before = self.good;
             self.borne = if self.good >= KNOWN { pace.min(borne) } else { f64::INFINITY };
         }

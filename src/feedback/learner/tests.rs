@@ -153,8 +153,8 @@ fn near_what_the_server_bore_the_rate_grows_slowly() {
         learner.good(at(now + 1), at(now + 1), true);
         learner.rate / before - 1.0
     };
-    assert!(growth(5) > 4.0 * growth(6), "{} {}", growth(5), growth(6));
-    assert!((0.0007..0.0009).contains(&growth(6)), "{}", growth(6));
+    assert!(growth(11) > 4.0 * growth(12), "{} {}", growth(11), growth(12));
+    assert!((0.0007..0.0009).contains(&growth(12)), "{}", growth(12));
 }
 
 #[test]
