@@ -479,5 +479,5 @@ fn callers_that_wait_for_the_server_count_as_waiting() {
         with_local_recorder(&values, || publisher.publish());
     });
     let shown = values.shown();
-    assert!(shown.contains(&"waiting limiter=search [1.0]".to_owned()), "{shown:?}");
+    assert!(shown.contains(&"waiting limiter=search [2.0]".to_owned()), "{shown:?}");
 }
