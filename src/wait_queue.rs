@@ -181,20 +181,22 @@ impl<T: Waits> WaitQueue<T> {
 
     /// The front of the queue is granted, and leaves the order.
     pub(crate) fn grant(&mut self, id: WaiterId) {
-        let Place { tenant, permits, .. } = self.place_of(id);
         if let Some(tenants) = &mut self.tenants {
-            tenants.grant(tenant, permits);
+            let Entry { tenant, value, .. } = &self.entries[id.place()];
+            tenants.grant(tenant.as_deref().copied(), value.permits());
         }
         self.unlink(id);
     }
 
     /// Takes a waiter out of the order, once only; its entry stays.
     pub(crate) fn unlink(&mut self, id: WaiterId) {
-        let (at, tenant) = (self.key(id), self.tenant(id));
+        let at = self.key(id);
         self.len -= 1;
         match &mut self.tenants {
             None => _ = self.order.remove(at),
-            Some(tenants) => tenants.leave(at, tenant),
+            Some(tenants) => {
+                tenants.leave(at, self.entries[id.place()].tenant.as_deref().copied());
+            }
         }
         if self.len == 0 {
             (self.tenants, self.joined) = (None, 0);

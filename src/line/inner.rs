@@ -287,6 +287,10 @@ impl<P: Policy> Inner<P> {
         if waiting.resumed.is_some() && self.charges_from <= now {
             waiting.resumed = None;
         }
+        if waiting.queue.len() == 0 {
+            waiting.due = None;
+            return;
+        }
         self.grant_due(now);
         self.refuse_late(now);
     }

@@ -107,7 +107,7 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// ```
     #[must_use]
     pub fn into_owned(mut self) -> Grant<'static, P> {
-        let source = self.source.into_owned();
+        let source = self.source.take_owned();
         let (returnable, charge) = (self.returnable, self.charge.take());
         // `self` keeps no permits to give back.
         Grant { source, cost: mem::take(&mut self.cost), returnable, charge }
@@ -343,7 +343,7 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
     }
 
     /// Without a borrow; the source is moved out.
-    fn into_owned(&mut self) -> GrantOwner<'static, P> {
+    fn take_owned(&mut self) -> GrantOwner<'static, P> {
         GrantOwner(ManuallyDrop::new(match self.take() {
             Kind::Borrowed(line) => Kind::Owned(Arc::clone(line)),
             Kind::Owned(line) => Kind::Owned(line),
