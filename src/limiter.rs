@@ -45,9 +45,7 @@ use crate::wait_queue::End;
 /// limiter is a handle: clones share one quota and one queue.
 ///
 /// These methods return futures, because a shared limiter asks a server. In process they are ready at the first
-/// poll, except for those that wait for a grant. The limiters have most of them as methods of their own, so a program
-/// that knows its limiter need not import the trait; a [`RateLimiter`](crate::RateLimiter)'s methods borrow it and
-/// are not async where nothing is waited for.
+/// poll, except for those that wait for a grant. The limiters have most of them as methods of their own.
 ///
 /// [Which limiter can do what](crate::guide::abilities) is in the guide. The trait is sealed: methods may be added.
 ///
@@ -295,13 +293,9 @@ pub trait Limiter: Queue + Clone + Send + Sync {
         n: Self::Cost,
     ) -> impl Future<Output = Result<Option<Duration>, Error>> + Send;
 
-    /// Begins anew, as a new limiter, or over Redis as an absent key: nothing is taken, owed or paused. Callers that wait stay in the queue, places in
-    /// flight stay taken until their grants are dropped, and counts go on.
-    ///
-    /// Permits of before are not to be given back any more: do not refund grants of before, nor settle them at less, nor
-    /// drop reservations that were granted before.
-    ///
-    /// A `Feedback` keeps what its server said, and of two limiters in [`and`](Self::and) only the first begins anew.
+    /// Begins anew, as a new limiter, or over Redis as an absent key: nothing is taken, owed or paused. Waiters stay in the
+    /// queue, and places in flight stay taken until their grants are dropped. Do not refund grants of before, nor settle them
+    /// at less. A `Feedback` keeps what its server said, and of two limiters in [`and`](Self::and) only the first begins anew.
     ///
     /// # Errors
     ///

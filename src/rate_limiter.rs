@@ -215,7 +215,7 @@ impl<P: Policy> RateLimiter<P> {
 
     /// Takes `n` permits if they come within `timeout`; fails **at once** if they cannot.
     ///
-    /// The waiters ahead are counted: the first 256, or all of them for a rule of one rate. If some of them leave later, a
+    /// The waiters ahead are counted: the first 128, or all of them for a rule of one rate. If some of them leave later, a
     /// refusal may turn out to have been early. If a new rate, a pause, or a caller that enters [ahead](Acquire::ahead_by)
     /// makes the deadline impossible, the call is refused at its deadline at the latest. `Duration::MAX` waits without a limit.
     ///

@@ -19,7 +19,7 @@ use crate::wait_queue::{AfterUnlock, Arrival, Ask, Bounds, End, Place, Tenant, W
 
 /// A decision counts this many waiters at most, one by one, so that no call takes long: behind more of them it takes a caller
 /// for earlier than it is.
-const MOST: usize = 256;
+const MOST: usize = 128;
 
 /// A grant or a refusal. `None` if the caller has to wait.
 pub(crate) type Decided<P> = Option<Result<Charge<<P as Policy>::Receipt>, Error>>;
@@ -230,7 +230,8 @@ impl<P: Policy> Inner<P> {
             // caller waits.
             let mut projected = self.projected(None, now, cost, most);
             let does_wait = deadline > now || !self.waiting().queue.is_fair();
-            let at = Some(&place).filter(|_| does_wait && is_late(projected.0));
+            let at = Some(&place).filter(|place| does_wait && !self.waiting().queue.is_last(place));
+            let at = at.filter(|_| is_late(projected.0));
             if at.is_some() {
                 projected = self.projected(at, now, cost, most);
             }

@@ -4,10 +4,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use crate::{
-    Error, InFlight, KeyedRateLimiter, Limiter, ManualClock, Part, Rate, RateLimiter, Same,
-    TokenBucket,
-};
+use crate::{Error, InFlight, Limiter, ManualClock, Part, Rate, RateLimiter, Same, TokenBucket};
 
 const TENTH: Duration = Duration::from_millis(100);
 
@@ -178,49 +175,6 @@ fn a_grant_says_where_it_waited_and_its_parts_say_for_which_rule() {
     let second = grant.second();
     let rules = [grant.first().limited_by(), second.limited_by()];
     assert_eq!(rules.map(|part| part.map(Part::index)), [Some(0), Some(1)]);
-}
-
-/// Customers with two places each, and four for all. Every fourth caller leaves, wherever it stands.
-#[test]
-#[cfg_attr(miri, ignore = "takes minutes")]
-fn each_queue_is_in_order_and_each_limit_holds_in_a_crowd() {
-    let clock = ManualClock::new();
-    let customers = KeyedRateLimiter::with_clock(InFlight::new(2), &clock);
-    let all = places(4, &clock);
-    // A caller, its customer, and its grant once it has one.
-    let (mut waiting, mut held, mut order) = (Vec::new(), Vec::new(), Vec::new());
-    for caller in 0..200_u32 {
-        let mut acquire = customers.at(caller % 5).and(&all).acquire(1);
-        match poll(&mut acquire) {
-            Poll::Ready(grant) => held.push((caller, grant.expect("room"))),
-            Poll::Pending => waiting.push((caller, acquire)),
-        }
-    }
-    while !held.is_empty() {
-        let (caller, grant) = held.remove(0);
-        order.push(caller);
-        drop(grant);
-        let leaving = waiting.iter().position(|(caller, _)| caller % 4 == 3);
-        leaving.filter(|_| order.len() % 2 == 0).map(|leaving| waiting.remove(leaving));
-        for (caller, mut acquire) in std::mem::take(&mut waiting) {
-            match poll(&mut acquire) {
-                Poll::Ready(grant) => held.push((caller, grant.expect("granted"))),
-                Poll::Pending => waiting.push((caller, acquire)),
-            }
-        }
-        let of_customer = |key| held.iter().filter(|(caller, _)| caller % 5 == key).count();
-        assert!(held.len() <= 4 && (0..5).all(|key| of_customer(key) <= 2));
-        // No place is unused while a caller could take it.
-        assert!(waiting.is_empty() || all.available() == 0);
-        held.sort_by_key(|(caller, _)| *caller);
-    }
-    assert!(waiting.is_empty() && order.len() >= 150, "{} were served", order.len());
-    for key in 0..5 {
-        let served: Vec<_> = order.iter().filter(|caller| **caller % 5 == key).collect();
-        assert!(served.is_sorted(), "{served:?}");
-        assert_eq!(customers.available(&key), 2);
-    }
-    assert_eq!(all.available(), 4);
 }
 
 /// Threads that wait, give up and are granted, with nothing but the limiters between them.
