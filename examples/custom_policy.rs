@@ -137,7 +137,7 @@ fn main() -> Result<(), tollgate::Error> {
     say("try_acquire: granted");
     assert_eq!(retry_after(&limiter), Some(HOUR));
     say("try_acquire: refused, retry after an hour");
-    assert!(limiter.blocking_try_acquire_timeout(1, HOUR / 2).is_err());
+    assert!(limiter.try_acquire_timeout(1, HOUR / 2).blocking_wait().is_err());
     say("try_acquire_timeout of half an hour: refused at once");
 
     // The async `acquire` is the same.

@@ -21,7 +21,7 @@ use alarm::{OtherClock, TimedAlarm, since_epoch};
 use system::{System, SystemAlarms};
 pub(crate) use time_order::{Monotone, TimeOrder, Timed};
 use timer_thread::Slack;
-pub(crate) use wakes::{Woken, go_on_in_turn, in_turn, wake_in_turn};
+pub(crate) use wakes::wake_each;
 
 /// A handle on a clock: the system's, tokio's, or a manual one for tests.
 ///

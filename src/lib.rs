@@ -156,7 +156,7 @@ pub use keyed::call::KeyRef;
 pub use keyed::hash::FastHash;
 pub use keyed::{KeyedRateLimiter, ToKey};
 pub use limiter::and::And;
-pub use limiter::and::grant::AndGrant;
+pub use limiter::and::pass::AndGrant;
 pub use limiter::any::{AnyGrant, AnyRateLimiter};
 pub use limiter::{
     Acquire, Granted, InProcess, Limiter, Metered, OwnedLimiter, Queue, Reservation, Settle,

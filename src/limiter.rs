@@ -6,7 +6,6 @@
 mod acquire;
 pub(crate) mod and;
 pub(crate) mod any;
-mod driven;
 mod granted;
 mod methods;
 mod reservation;
@@ -22,7 +21,6 @@ use std::time::Duration;
 
 pub use acquire::{Acquire, InProcess, Queue};
 use and::And;
-pub(crate) use driven::Driven;
 pub use granted::{Granted, Metered, Settle};
 #[cfg(any(feature = "feedback", feature = "tower"))]
 pub(crate) use granted::{Hearing, Reply, both};
@@ -34,7 +32,6 @@ use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
-use crate::park::block_on;
 use crate::policy::{Limit, Quota};
 use crate::stats::{Stats, Waits};
 pub(crate) use crate::wait_queue::Ask;
@@ -48,9 +45,7 @@ use crate::wait_queue::End;
 /// limiter is a handle: clones share one quota and one queue.
 ///
 /// These methods return futures, because a shared limiter asks a server. In process they are ready at the first
-/// poll, except for those that wait for a grant. The limiters have most of them as methods of their own, so a program
-/// that knows its limiter need not import the trait; a [`RateLimiter`](crate::RateLimiter)'s methods borrow it and
-/// are not async where nothing is waited for.
+/// poll, except for those that wait for a grant. The limiters have most of them as methods of their own.
 ///
 /// [Which limiter can do what](crate::guide::abilities) is in the guide. The trait is sealed: methods may be added.
 ///
@@ -153,44 +148,14 @@ pub trait Limiter: Queue + Clone + Send + Sync {
         self.acquire(n).enter()
     }
 
-    /// As [`acquire`](Self::acquire), for threads: parks the calling thread until the permits are granted.
+    /// As [`acquire`](Self::acquire), for threads: parks the calling thread until the permits are granted. Each other call
+    /// that waits has a [`blocking_wait`](Acquire::blocking_wait).
     ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire).
     fn blocking_acquire(&self, n: Self::Cost) -> Result<Self::Grant, Error> {
         self.acquire(n).blocking_wait()
-    }
-
-    /// As [`try_acquire`](Self::try_acquire), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire`](Self::try_acquire).
-    fn blocking_try_acquire(&self, n: Self::Cost) -> Result<Self::Grant, Error> {
-        self.try_acquire(n).blocking_wait()
-    }
-
-    /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire_timeout`](Self::try_acquire_timeout).
-    fn blocking_try_acquire_timeout(
-        &self,
-        n: Self::Cost,
-        timeout: Duration,
-    ) -> Result<Self::Grant, Error> {
-        self.try_acquire_timeout(n, timeout).blocking_wait()
-    }
-
-    /// As [`reserve`](Self::reserve), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`reserve`](Self::reserve).
-    fn blocking_reserve(&self, n: Self::Cost) -> Result<Reservation<Self::Owned>, Error> {
-        block_on(self.reserve(n))
     }
 
     /// One limiter of this one and `second`, whose calls both have to grant: this one first, then `second`. See
@@ -275,42 +240,6 @@ pub trait Limiter: Queue + Clone + Send + Sync {
         run::run_metered(self, n, future, cost_of)
     }
 
-    /// As [`run`](Self::run), for threads: parks the calling thread until the permits are granted, and calls `act`.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire); then `act` is not called.
-    ///
-    /// ```
-    /// use tollgate::{InFlight, Limiter, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::new(InFlight::new(8));
-    /// assert_eq!(limiter.blocking_run(1, || limiter.available())?, 7);
-    /// assert_eq!(limiter.available(), 8);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    fn blocking_run<R>(&self, n: Self::Cost, act: impl FnOnce() -> R) -> Result<R, Error> {
-        let _grant = self.blocking_acquire(n)?;
-        Ok(act())
-    }
-
-    /// As [`run_metered`](Self::run_metered), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`blocking_run`](Self::blocking_run).
-    fn blocking_run_metered<R>(
-        &self,
-        n: Self::Cost,
-        act: impl FnOnce() -> R,
-        cost_of: impl FnOnce(&R) -> Self::Cost,
-    ) -> Result<R, Error> {
-        let mut grant = self.blocking_acquire(n)?.metered();
-        let output = act();
-        grant.set(cost_of(&output));
-        Ok(output)
-    }
-
     /// Grants nothing for `duration`; see [`RateLimiter::pause_for`](crate::RateLimiter::pause_for).
     ///
     /// # Errors
@@ -329,12 +258,12 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     /// As [`pause_for`](Self::pause_for). So is the cancel safety.
     fn resume(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// How long a call for `n` permits would wait if it came now, behind all that wait. It takes nothing and joins no
-    /// queue. `None` if that depends on grants that others drop.
+    /// How long a call for `n` permits would wait if it came now, behind all waiters. `None` if that depends on grants that
+    /// others drop. It takes nothing and keeps no place: for a place take a [reservation](Self::reserve).
     ///
-    /// It tells what is known now, and keeps no place: for a place take a [reservation](Self::reserve). Over Redis it
-    /// is a request of its own. Behind callers of this process, and for several costs, the call joins the queue there and
-    /// leaves it, which counts as given up; where the queue is full, which counts as refused, it is `None`. Of two limiters in [`and`](Self::and) it is the longer wait.
+    /// Over Redis it is a request of its own. Behind callers of this process, and for several costs, the call joins the queue
+    /// there and leaves it, which counts as given up; where the queue is full, which counts as refused, it is `None`. Of two
+    /// limiters in [`and`](Self::and) it is the longer wait.
     ///
     /// # Errors
     ///
@@ -364,13 +293,9 @@ pub trait Limiter: Queue + Clone + Send + Sync {
         n: Self::Cost,
     ) -> impl Future<Output = Result<Option<Duration>, Error>> + Send;
 
-    /// Begins anew, as a new limiter, or over Redis as an absent key: nothing is taken, owed or paused. Callers that wait stay in the queue, places in
-    /// flight stay taken until their grants are dropped, and counts go on.
-    ///
-    /// Permits of before are not to be given back any more: do not refund grants of before, nor settle them at less, nor
-    /// drop reservations that were granted before.
-    ///
-    /// A `Feedback` keeps what its server said, and of two limiters in [`and`](Self::and) only the first begins anew.
+    /// Begins anew, as a new limiter, or over Redis as an absent key: nothing is taken, owed or paused. Waiters stay in the
+    /// queue, and places in flight stay taken until their grants are dropped. Do not refund grants of before, nor settle them
+    /// at less. A `Feedback` keeps what its server said, and of two limiters in [`and`](Self::and) only the first begins anew.
     ///
     /// # Errors
     ///
@@ -414,15 +339,12 @@ pub trait Limiter: Queue + Clone + Send + Sync {
         self.end(End::Close);
     }
 
-    /// Shuts down gracefully: from the first poll on, new callers get [`Error::Closed`], and those that wait are served.
-    /// Resolves when no caller waits and no place in flight ([`InFlight`](crate::InFlight)) is held. A grant without a
-    /// place counts as done: of a limiter without places this waits for the queue and for no call. It closes what
-    /// [`close`](Self::close) does. After `close` it waits for the places alone.
+    /// Shuts down gracefully: from the first poll on, new callers get [`Error::Closed`], and waiters are served. Resolves when
+    /// no caller waits and no place in flight ([`InFlight`](crate::InFlight)) is held, those of reservations included. It closes
+    /// what [`close`](Self::close) does. After `close` it waits for the places alone.
     ///
-    /// A reservation that is granted and not awaited holds its place, as a grant does. [`And`] waits for its first limiter.
-    ///
-    /// A `Feedback` hears when calls end, and waits for that; a caller that the server sends back to the queue gets
-    /// `Error::Closed`. Over Redis the places of this process count.
+    /// [`And`] waits for its first limiter. A `Feedback` waits until its calls end; a caller that the server sends back to the
+    /// queue gets `Error::Closed`. Over Redis the places of this process count.
     ///
     /// # Cancel safety
     ///

@@ -1,51 +1,49 @@
-//! A limiter's decisions and its queue of waiting callers.
+//! One limiter: its state and its queue under a mutex, and a word beside it for calls that need not wait.
+//!
+//! [`Line::decide`] decides a call that need not wait. Each other one goes to [`Line::enter`], which grants it, refuses it,
+//! or lets it join the queue.
 //!
 //! A caller is charged when it is granted, not when it arrives. So leaving the queue is free and moves all
 //! later callers up, a change of rate or a pause re-times the whole queue, and small requests do not starve a
-//! big one.
-//!
-//! No caller depends on another one being polled: each use of the line grants all that is due
-//! ([`Inner::pump`]), and the clock's alarm uses it when the next grant is due. Wakers are called after the
-//! lock is released.
+//! big one. No caller depends on another one being polled: each use of the mutex grants all that is due
+//! ([`Inner::pump`]), and the clock's alarm uses it when the next grant is due. Wakers are called after the mutex is
+//! released.
 
-mod atomic_state;
-mod charge;
-mod close;
-mod decide;
-mod grants;
 mod inner;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
-mod pause;
 mod projection;
-mod recorded;
-mod settle;
 #[cfg(test)]
 mod testing;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 mod waiting;
+mod word;
 
 use std::sync::{Arc, Weak};
 use std::task::Waker;
+use std::time::Duration;
 
 use crate::clock::{Clock, Monotone, OnAlarm};
+use crate::error::{Error, ExceedsCapacity};
 use crate::observe::{LazyObserver, Observer};
-use crate::policy::{Policy, Rated};
+use crate::policy::packed::Attempt;
+use crate::policy::{Cost, Policy, Rated, Timed};
 use crate::stats::{Counters, Stats, Waits};
 use crate::sync::Mutex;
 use crate::units::{Nanos, Rate};
-use crate::wait_queue::{AfterUnlock, Bounds};
-use atomic_state::AtomicState;
-pub(crate) use charge::{Change, Charge};
-pub(crate) use inner::{Admission, Decided, Inner, WaitStatus, decide};
+use crate::unwinding::in_drop;
+use crate::wait_queue::{AfterUnlock, Ask, Bounds, End, WaiterId};
+pub(crate) use inner::{Admission, Decided, Inner, decide};
+pub(crate) use waiting::{Change, Charge};
+use word::Word;
 
 /// One limiter: a word for calls that need not wait, if its state fits one, a mutex for the rest, the clock of both, and
 /// the observer. Clones of a limiter share one.
 pub(crate) struct Line<P: Policy> {
     pub(crate) clock: Clock,
     /// `None` if the mutex decides all calls.
-    word: Option<Box<AtomicState>>,
+    word: Option<Box<Word>>,
     /// Counts what the word decided. Not in the cache line of the word, which other processors read.
     counters: Counters,
     inner: Mutex<Inner<P>>,
@@ -64,11 +62,9 @@ impl<P: Policy> Line<P> {
         let time = Monotone::new(clock.now());
         let state = policy.start(time.latest());
         let mut inner = Inner::new(policy, state, time);
-        if bounds != Bounds::NONE {
-            inner.set_bounds(bounds);
-        }
+        inner.set_bounds(bounds);
         let word = P::HOOKS.lock_free.is_some().then(|| {
-            let word = Box::new(AtomicState::locked());
+            let word = Box::new(Word::locked());
             inner.publish(&word, inner.time.latest());
             word
         });
@@ -89,7 +85,7 @@ impl<P: Policy> Line<P> {
 
     fn around(
         inner: Inner<P>,
-        word: Option<Box<AtomicState>>,
+        word: Option<Box<Word>>,
         clock: Clock,
         observer: LazyObserver,
     ) -> Arc<Self> {
@@ -101,10 +97,118 @@ impl<P: Policy> Line<P> {
     #[cfg(all(test, not(tollgate_loom)))]
     pub(crate) fn bytes() -> usize {
         let counts = 2 * size_of::<usize>();
-        let word = if P::HOOKS.lock_free.is_some() { size_of::<AtomicState>() } else { 0 };
+        let word = if P::HOOKS.lock_free.is_some() { size_of::<Word>() } else { 0 };
         counts.max(align_of::<Self>()) + size_of::<Self>() + word
     }
+}
 
+/// What callers ask.
+impl<P: Policy> Line<P> {
+    /// Decides a call at once if possible: by the word, or else under the mutex.
+    /// `None`: not decided here; [`enter`](Self::enter) does, for example because this caller or others have to wait.
+    // Inlined, so that the answer stays in registers: a grant that is dropped at once is then never built.
+    #[inline(always)]
+    pub(crate) fn decide(&self, cost: P::Cost, max_wait: Option<Duration>) -> Decided<P> {
+        if cost.is_zero() {
+            return None;
+        }
+        let Some(lock_free) = P::HOOKS.lock_free else {
+            return self.decide_by_mutex(cost, max_wait);
+        };
+        let word = self.word.as_ref()?;
+        let now = self.clock.now();
+        match word.attempt(now, cost.permits()) {
+            Attempt::Granted(receipt) => {
+                self.counters.count(true);
+                Some(Ok(Charge::at_once(Some((lock_free.receipt)(receipt)))))
+            }
+            Attempt::ReadyAt(due) => {
+                let is_too_late = |wait: Duration| wait.is_zero() || due > now.saturating_add(wait);
+                max_wait.is_some_and(is_too_late).then(|| {
+                    self.counters.count(false);
+                    Err(Error::Denied { retry_after: Some(due.since(now)), part: None })
+                })
+            }
+            Attempt::Undecided => None,
+        }
+    }
+
+    /// While no caller waits and nothing is paused, [`with_lock`](Self::with_lock) would have nothing to do besides the
+    /// decision.
+    #[inline(always)]
+    fn decide_by_mutex(&self, cost: P::Cost, max_wait: Option<Duration>) -> Decided<P> {
+        // Before the lock: to read the clock under it would keep other callers waiting.
+        let read = (P::TIMED != Timed::Never).then(|| self.clock.now());
+        let mut inner = self.inner.lock();
+        let now = read.map_or(inner.time.latest(), |read| inner.time.read(read));
+        if !inner.is_quiet(now) {
+            return None;
+        }
+        let decided = inner.decide(now, cost, max_wait)?;
+        inner.stats.refused += u64::from(decided.is_err());
+        Some(decided)
+    }
+
+    /// Grants, refuses, or puts into the queue a call that [`decide`](Self::decide) has left open.
+    pub(crate) fn enter(
+        &self,
+        ask: &Ask<P::Cost>,
+        waker: Option<&Waker>,
+    ) -> Result<Admission<P>, Error> {
+        self.with_lock(|inner, now| inner.enter(now, ask, waker))
+    }
+
+    /// Enters with no time to wait: the caller is granted or refused at once.
+    // Not a grant, for the reason given at `LinePlace::poll_in_line`.
+    #[inline(never)]
+    pub(crate) fn enter_now(&self, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
+        match self.enter(&Ask::new(cost, Some(Duration::ZERO)), None)? {
+            Admission::Granted(charge) => Ok(charge),
+            Admission::Waiting(_) => unreachable!("a caller with no time does not wait"),
+        }
+    }
+
+    /// The outcome of a waiter, if it is decided. Grants nothing, but wakes the callers that were granted with this one.
+    pub(crate) fn take_outcome(&self, id: WaiterId) -> Option<Result<Charge<P::Receipt>, Error>> {
+        self.clock.wake_others();
+        self.inner.lock().take_outcome(id)
+    }
+
+    /// A waiting caller leaves. Also wakes the callers that were granted with this one.
+    pub(crate) fn leave(&self, id: WaiterId) {
+        self.clock.wake_others();
+        self.with_lock(|inner, now| inner.leave(id, now));
+    }
+
+    /// Called when a grant is dropped.
+    #[inline(always)]
+    pub(crate) fn release(&self, cost: P::Cost) {
+        let at_once = P::HOOKS.lock_free.is_none() && (!P::HELD || P::TIMED != Timed::Always);
+        if !(at_once && self.inner.lock().release_at_once(cost)) {
+            self.release_in_line(cost);
+        }
+    }
+
+    #[inline(never)]
+    fn release_in_line(&self, cost: P::Cost) {
+        let change = Change::back(P::Cost::default(), cost, None);
+        // Without a shortfall it cannot fail.
+        in_drop(|| _ = self.change(&change));
+    }
+
+    /// As `Inner::change`.
+    pub(crate) fn change(&self, change: &Change<P>) -> Result<Option<P::Receipt>, ExceedsCapacity> {
+        self.with_lock(|inner, now| inner.change(now, change))
+    }
+
+    /// As `Inner::end`.
+    pub(crate) fn end(&self, end: End<'_>) -> bool {
+        self.clock.ask(|| self.with_lock(|inner, now| inner.end(now, end)))
+    }
+}
+
+/// The mutex.
+impl<P: Policy> Line<P> {
     /// Locks, grants what is due, runs `act`, grants what is due after it, sets the alarm, unlocks and wakes:
     /// the one way to change something that takes longer.
     pub(crate) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
@@ -119,8 +223,6 @@ impl<P: Policy> Line<P> {
     fn locked<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> (R, AfterUnlock) {
         let mut inner = self.inner.lock();
         let now = self.begin(&mut inner);
-        // `act` may change when the next waiter is granted.
-        inner.due_may_change();
         let result = act(&mut inner, now);
         (result, self.finish(&mut inner, now))
     }
@@ -129,14 +231,12 @@ impl<P: Policy> Line<P> {
     // `begin` and `finish` are not inlined, as they are the longest part of whatever is done between them.
     #[inline(never)]
     fn begin(&self, inner: &mut Inner<P>) -> Nanos {
-        // While callers wait, it stays locked.
-        let word = self.word.as_ref().filter(|_| inner.queue_len() == 0);
-        let positions = word.and_then(|word| word.lock(&mut inner.published));
-        // Read under the lock, so that the order of times is the order of events.
-        let now = inner.time.read(self.clock.now());
-        if let Some(positions) = positions {
-            inner.take_over(positions, now);
-        }
+        let now = |time: &mut Monotone| time.read(self.clock.now());
+        let now = match &self.word {
+            // While callers wait, it stays locked.
+            Some(word) if inner.queue_len() == 0 => inner.take_over(word, now),
+            _ => now(&mut inner.time),
+        };
         inner.pump(now);
         now
     }

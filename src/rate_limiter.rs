@@ -2,7 +2,6 @@
 
 pub(crate) mod builder;
 mod grant;
-mod grant_owner;
 mod open_grant;
 mod place;
 #[cfg(all(test, not(tollgate_loom)))]
@@ -14,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use grant::Grant;
-pub(crate) use grant_owner::{GrantOwner, KeyGuard, Keys};
+pub(crate) use grant::{GrantOwner, Keys};
 pub(crate) use open_grant::{GrantId, OpenGrant};
 
 use crate::clock::Clock;
@@ -57,65 +56,14 @@ use crate::wait_queue::Tenant;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # In a struct
-///
-/// A limiter has one type parameter, its policy. An alias names it once; a struct that should not
-/// know the policy has an [`AnyRateLimiter`](crate::AnyRateLimiter).
-///
-/// ```
-/// use std::sync::Arc;
-/// use tollgate::{AnyRateLimiter, InFlight, Rate, RateLimiter, SmoothBursty};
-///
-/// /// 50 requests a second, 10 of them at a time.
-/// type Quota = (SmoothBursty, InFlight);
-///
-/// struct Client {
-///     quota: RateLimiter<Quota>,
-///     downloads: RateLimiter<InFlight>,
-///     extra: Option<AnyRateLimiter>,
-/// }
-///
-/// let client = Client {
-///     quota: RateLimiter::new((SmoothBursty::new(Rate::per_second(50.0)), InFlight::new(10))),
-///     downloads: RateLimiter::new(InFlight::new(3)),
-///     extra: None,
-/// };
-/// let _request = client.quota.try_acquire((1, 1))?;
-/// assert_eq!(client.downloads.available(), 3);
-/// # drop(client.extra); Ok::<(), tollgate::Error>(())
-/// ```
+/// A limiter has one type parameter, its policy. An alias (`type Quota = (SmoothBursty, InFlight);`) names it once; a
+/// struct that should not know the policy has an [`AnyRateLimiter`](crate::AnyRateLimiter).
 ///
 /// # Shutdown
 ///
 /// [`close`](Self::close) ends all waits, of tasks and of blocked threads, and [`drain`](Self::drain) serves the queue
 /// first. A limiter need not be closed: a waiting task leaves the queue when its future is dropped, by `select!`, a timeout
 /// or an abort of the task, and nothing is charged.
-///
-/// ```
-/// use tollgate::{Error, ManualClock, Rate, RateLimiter, SmoothBursty};
-///
-/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let policy = SmoothBursty::new(Rate::per_minute(1.0));
-/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-/// let worker = tokio::spawn({
-///     let limiter = limiter.clone();
-///     async move {
-///         let mut calls = 0;
-///         loop {
-///             match limiter.acquire(1).await {
-///                 Ok(_) => calls += 1,
-///                 Err(error) => return (calls, error),
-///             }
-///         }
-///     }
-/// });
-/// tokio::task::yield_now().await;
-/// assert_eq!(limiter.queue_len(), 1); // its second call
-/// limiter.close();
-/// assert_eq!(worker.await?, (1, Error::Closed));
-/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub struct RateLimiter<P: Policy> {
     line: Arc<Line<P>>,
 }
@@ -135,15 +83,7 @@ impl<P: Policy> RateLimiter<P> {
         Self::with_clock(policy, Clock::system())
     }
 
-    /// A limiter with another clock.
-    ///
-    /// ```
-    /// use tollgate::{Clock, ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let policy = SmoothBursty::new(Rate::per_second(50.0));
-    /// let in_tests = RateLimiter::with_clock(policy.clone(), ManualClock::new());
-    /// let under_tokio_pause = RateLimiter::with_clock(policy, Clock::tokio());
-    /// ```
+    /// A limiter with another clock: a [`ManualClock`](crate::ManualClock) in tests, or `Clock::tokio()`.
     #[must_use]
     pub fn with_clock(policy: P, clock: impl Into<Clock>) -> Self {
         Self::builder(policy).clock(clock).build()
@@ -183,32 +123,23 @@ impl<P: Policy> RateLimiter<P> {
         Acquire::new(self, Ask::new(n, None))
     }
 
-    /// As [`acquire`](Self::acquire), for one of many tenants that share this limiter: those that wait
-    /// take turns, so that the flood of one delays only itself.
+    /// As [`acquire`](Self::acquire), for one of many tenants that share this limiter. Waiting tenants take turns, so a burst
+    /// of one delays only that tenant.
     ///
-    /// While tenants wait they get permits in equal shares, or by [weight](Acquire::weight), whatever the
-    /// number of their callers and the costs of their calls. A tenant that waits alone gets all of them. The
-    /// callers of one tenant stay in FIFO order. For other methods than `acquire` there is
-    /// [`for_tenant`](Acquire::for_tenant).
+    /// Waiting tenants get equal shares of the permits, or shares by [weight](Acquire::weight); one that waits alone gets all
+    /// of them. The callers of one tenant stay in FIFO order. [`for_tenant`](Acquire::for_tenant) is the form for other methods.
     ///
-    /// - **No tenant starves**: one that begins to wait is granted in the next round, after at most one call of
-    ///   each tenant that waits. A call that costs more than others takes as many rounds before its tenant is next
-    ///   again.
-    /// - **Shares count what callers wait for.** A call that is granted at once, because the queue is empty,
-    ///   does not count, and an empty queue forgets all shares. A call counts by the cost it asks for, also if it is
-    ///   [settled](Grant::settle) later.
-    /// - **A timeout** is judged by the turns of all that wait. A tenant that comes later may go ahead, as with
-    ///   [`ahead_by`](Acquire::ahead_by): then the caller is refused at its deadline.
-    /// - A tenant is any value with a hash, such as `&str` or an id, and nothing has to be registered. It is known by
-    ///   its hash with a random key, so use one type for all tenants. It takes memory only while it waits, or
-    ///   is ahead of its share. Callers without a tenant count as one more tenant.
-    /// - A grant takes O(log n). With a policy of one rate a call with a timeout is accepted in constant time if it would
-    ///   be in time behind all waiters. Otherwise it visits the waiters ahead of its turn: all of up to 16,384, beyond that until
-    ///   it is certain to be too late. Then the `retry_after` of a refusal may be less than the wait, but is more than the timeout.
+    /// - **No tenant starves**: one that begins to wait is granted in the next round, after at most one call of each waiting
+    ///   tenant. A call that costs more than others uses up as many rounds of its tenant.
+    /// - **Shares count what callers wait for**, by the cost they ask for. A call that need not wait does not count, and an
+    ///   empty queue forgets all shares.
+    /// - **A timeout** is judged by the turns of all waiters. A tenant that comes later may go ahead; then the caller is
+    ///   refused at its deadline.
+    /// - A tenant is any value with a hash, and is not registered. It is known by its hash with a random key, so use one type
+    ///   for all tenants. Callers without a tenant count as one more tenant.
     ///
-    /// In a task of its own: `tokio::spawn(limiter.acquire_owned(1).for_tenant(&tenant))`. To bound the queue of each, see
-    /// [`max_waiters_per_tenant`](crate::RateLimiterBuilder::max_waiters_per_tenant). For a limit of its own for each
-    /// tenant, see [`KeyedRateLimiter`](crate::KeyedRateLimiter).
+    /// [`max_waiters_per_tenant`](crate::RateLimiterBuilder::max_waiters_per_tenant) bounds the queue of each. For a limit of
+    /// its own for each tenant, see [`KeyedRateLimiter`](crate::KeyedRateLimiter).
     ///
     /// # Errors
     ///
@@ -284,13 +215,12 @@ impl<P: Policy> RateLimiter<P> {
 
     /// Takes `n` permits if they come within `timeout`; fails **at once** if they cannot.
     ///
-    /// The callers ahead in the queue are counted. If some of them leave later, a refusal may turn out
-    /// to have been early. A grant is due by the deadline; its caller may be woken a little later. If a new rate, a pause, or a caller that enters
-    /// [ahead](Acquire::ahead_by) makes the deadline impossible, the call is refused when it reaches
-    /// the head of the queue, at the latest at its deadline. `Duration::MAX` waits without a limit.
+    /// The waiters ahead are counted: the first 128, or all of them for a rule of one rate. If some of them leave later, a
+    /// refusal may turn out to have been early. If a new rate, a pause, or a caller that enters [ahead](Acquire::ahead_by)
+    /// makes the deadline impossible, the call is refused at its deadline at the latest. `Duration::MAX` waits without a limit.
     ///
-    /// Calls that are refused at the same time get the same `retry_after()`. To serve all of them in
-    /// the end, wait with [`acquire`](Self::acquire) instead of retrying.
+    /// Calls that are refused at the same time get the same `retry_after()`. To serve all of them in the end, wait with
+    /// [`acquire`](Self::acquire) instead.
     ///
     /// # Errors
     ///
@@ -341,30 +271,6 @@ impl<P: Policy> RateLimiter<P> {
         self.acquire(n).blocking_wait()
     }
 
-    /// As [`try_acquire_timeout`](Self::try_acquire_timeout), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_acquire_timeout`](Self::try_acquire_timeout).
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # use std::time::Duration;
-    /// # let clock = ManualClock::auto_advance();
-    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), clock);
-    /// limiter.blocking_acquire(5)?;
-    /// assert!(limiter.blocking_try_acquire_timeout(1, Duration::from_millis(999)).is_err());
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    #[inline]
-    pub fn blocking_try_acquire_timeout(
-        &self,
-        n: P::Cost,
-        timeout: Duration,
-    ) -> Result<Grant<'_, P>, Error> {
-        self.try_acquire_timeout(n, timeout).blocking_wait()
-    }
-
     /// Takes a place in the queue without waiting; wait for it later, or drop it. The same as
     /// `acquire(n).reserve()`.
     ///
@@ -410,16 +316,14 @@ impl<P: Policy> RateLimiter<P> {
         self.line.observer.get().report(&Event::PolicyChanged { rate: None });
     }
 
-    /// Grants nothing for `duration` from now, for example after a response with `Retry-After`.
-    /// Waiters keep their places. No credit accrues in a pause, and a refund gives nothing back across
-    /// it: [refund](Grant::refund) first.
+    /// Grants nothing for `duration` from now, for example after a response with `Retry-After`. Waiters keep their places.
     ///
-    /// **Rules of a rate have nothing stored when it ends**, so that they do not begin with a burst: a
-    /// bucket of 10 a second, full before, grants `acquire(10)` a second after the pause. Windows and
-    /// logs are not changed by a pause.
+    /// No credit accrues in a pause, and **rules of a rate have nothing stored when it ends**: a bucket of 10 a second, full
+    /// before, grants `acquire(10)` a second after the pause. Windows and logs are not changed. A refund gives nothing back
+    /// across a pause, so [refund](Grant::refund) first.
     ///
-    /// Another pause can make this one longer, not shorter; [`resume`](Self::resume) ends it. Limit the
-    /// value that you accept from a server. More than the [horizon](crate::Nanos::HORIZON) counts as the horizon.
+    /// Another pause can make this one longer, not shorter; [`resume`](Self::resume) ends it. Limit the value that you accept
+    /// from a server. More than the [horizon](crate::Nanos::HORIZON) counts as the horizon.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -465,7 +369,7 @@ impl<P: Policy> RateLimiter<P> {
     #[cfg(feature = "feedback")]
     pub(crate) fn take_anyway(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
         let charge = self.line.with_lock(|inner, now| inner.take_anyway(now, n))?;
-        Ok(Grant::new(GrantOwner::borrowed(&self.line), n, charge))
+        Grant::borrowing(&self.line, n, Ok(charge))
     }
 
     /// How long a call for `n` permits would wait if it came now; see [`Limiter::would_wait`](crate::Limiter::would_wait).

@@ -35,34 +35,7 @@ pub trait Throttle: Stream + Sized {
     /// is yielded. To limit how many items are worked on at a time, use `buffer_unordered` of the futures crate. For one
     /// stream it replaces an [`InFlight`](crate::InFlight).
     ///
-    /// Where jobs need their grants, acquire inside them. At most 4 at once, 20 a second, and failed ones give their
-    /// permit back:
-    ///
-    /// ```
-    /// use futures::{StreamExt, stream};
-    /// use tollgate::{Error, ManualClock, Rate, RateLimiter, TokenBucket};
-    ///
-    /// # async fn work(job: u32) -> Result<u32, u32> { if job % 2 == 0 { Ok(job) } else { Err(job) } }
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// // In a program: `RateLimiter::new(policy)`.
-    /// let policy = TokenBucket::new(Rate::per_second(20.0), 20);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// let jobs = stream::iter(0..10).map(|job| {
-    ///     let limiter = limiter.clone();
-    ///     async move {
-    ///         let grant = limiter.acquire(1).await?;
-    ///         let result = work(job).await;
-    ///         if result.is_err() {
-    ///             grant.refund();
-    ///         }
-    ///         Ok::<_, Error>(result)
-    ///     }
-    /// });
-    /// let results: Vec<_> = jobs.buffer_unordered(4).collect().await;
-    /// assert_eq!((results.len(), limiter.available()), (10, 15));
-    /// # Ok::<(), Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// Where jobs need their grants, [acquire](Limiter::acquire) inside them, and let `buffer_unordered` run some at a time.
     ///
     /// # Errors
     ///

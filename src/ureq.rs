@@ -59,8 +59,7 @@
 //! A place [in flight](crate::InFlight) is held until the body of the response has been read or is dropped. For that the
 //! body is wrapped, and no longer knows its [`content_length`](::ureq::Body::content_length); the header is still there.
 //!
-//! To settle the true cost of a call, leave the middleware away and write
-//! [`blocking_run_metered`](crate::Limiter::blocking_run_metered).
+//! To settle the true cost of a call, leave the middleware away and [settle](crate::Granted::settle) a grant.
 
 use std::io::{self, Read};
 use std::time::Duration;

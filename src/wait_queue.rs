@@ -8,7 +8,6 @@
 //! the caller takes the outcome. Wakers are called, and dropped, after the owner's lock is released: both can run
 //! anything.
 
-mod alarm;
 mod ask;
 mod tenants;
 mod wakers;
@@ -21,11 +20,11 @@ use std::time::Duration;
 use slab::Slab;
 
 pub(crate) use ask::{Arrival, Ask, Bounds, End, NEVER, Tenant, WaiterId};
-use tenants::{PlaceInLane, Tenants};
+use tenants::{PlaceInLane, Tenants, price};
 pub(crate) use wakers::AfterUnlock;
-use wakers::Wakers;
+use wakers::{WakeList, Wakers};
 
-use crate::clock::{KEEP, TimeOrder, Timed};
+use crate::clock::{Alarm, KEEP, TimeOrder, Timed, TimerTask};
 use crate::units::Nanos;
 
 /// A full slab grows by this part of its size: doubled, it would be half empty after it has grown.
@@ -63,6 +62,8 @@ struct Entry<T> {
     deadline: Nanos,
     arrival: Arrival,
     rank: u32,
+    /// In a box, as few callers come for one.
+    tenant: Option<Box<Tenant>>,
 }
 
 /// A place in the order.
@@ -104,7 +105,7 @@ impl<T: Waits> WaitQueue<T> {
             joined: 0,
             deadlines: TimeOrder::default(),
             is_closed: false,
-            wakers: Wakers::new(),
+            wakers: Wakers::default(),
         }
     }
 
@@ -155,7 +156,8 @@ impl<T: Waits> WaitQueue<T> {
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact(4.max(self.entries.len() / GROWTH));
         }
-        let entry = Entry { value, waker, deadline: NEVER, arrival, rank };
+        let kept = tenant.map(Box::new);
+        let entry = Entry { value, waker, deadline: NEVER, arrival, rank, tenant: kept };
         let id = WaiterId::new(self.entries.insert(entry));
         let at = id.at(arrival.get(), rank);
         self.joined = self.joined.wrapping_add(1);
@@ -180,7 +182,8 @@ impl<T: Waits> WaitQueue<T> {
     /// The front of the queue is granted, and leaves the order.
     pub(crate) fn grant(&mut self, id: WaiterId) {
         if let Some(tenants) = &mut self.tenants {
-            tenants.grant(id, self.entries[id.place()].value.permits());
+            let Entry { tenant, value, .. } = &self.entries[id.place()];
+            tenants.grant(tenant.as_deref().copied(), value.permits());
         }
         self.unlink(id);
     }
@@ -191,7 +194,9 @@ impl<T: Waits> WaitQueue<T> {
         self.len -= 1;
         match &mut self.tenants {
             None => _ = self.order.remove(at),
-            Some(tenants) => tenants.leave(at),
+            Some(tenants) => {
+                tenants.leave(at, self.entries[id.place()].tenant.as_deref().copied());
+            }
         }
         if self.len == 0 {
             (self.tenants, self.joined) = (None, 0);
@@ -222,9 +227,6 @@ impl<T: Waits> WaitQueue<T> {
     /// The same. The waker is to be dropped after the lock is released.
     pub(crate) fn take(&mut self, id: WaiterId) -> (T, Waker) {
         let Entry { value, waker, .. } = self.entries.remove(id.place());
-        if let Some(tenants) = &mut self.tenants {
-            tenants.forget(id);
-        }
         if self.entries.is_empty() && self.entries.capacity() > KEEP {
             self.entries = Slab::new();
         }
@@ -251,7 +253,6 @@ impl<T: Waits> WaitQueue<T> {
         &self,
         place: Option<&Place>,
     ) -> Box<dyn Iterator<Item = WaiterId> + '_> {
-        let permits = |id: WaiterId| self.entries[id.place()].value.permits();
         match &self.tenants {
             None => {
                 let place = place.map(|place| place.at());
@@ -259,7 +260,11 @@ impl<T: Waits> WaitQueue<T> {
                 Box::new(self.order.iter().take_while(is_ahead).map(WaiterId::of))
             }
             Some(tenants) => {
-                Box::new(tenants.ahead_of(place.map(|place| place.in_lane()), permits))
+                let price = |id| {
+                    let Place { tenant, permits, .. } = self.place_of(id);
+                    price(tenant, permits)
+                };
+                Box::new(tenants.ahead_of(place.map(|place| place.in_lane()), price))
             }
         }
     }
@@ -271,7 +276,7 @@ impl<T: Waits> WaitQueue<T> {
     }
 
     fn tenant(&self, id: WaiterId) -> Option<Tenant> {
-        self.tenants.as_ref()?.tenant(id)
+        self.entries[id.place()].tenant.as_deref().copied()
     }
 
     /// How many callers of a tenant wait.
@@ -299,6 +304,141 @@ impl<T: Waits> WaitQueue<T> {
     }
 }
 
+/// The wakers, and the alarm.
+impl<T: Waits> WaitQueue<T> {
+    /// A caller that waits for something else of the owner, and is no waiter, is here.
+    #[cfg(feature = "redis")]
+    pub(crate) fn note_caller(&mut self) {
+        self.wakers.polled_since_armed = true;
+    }
+
+    /// Keeps the waker to be called for a waiter, instead of the last one.
+    pub(crate) fn keep_waker(&mut self, id: WaiterId, waker: &Waker) {
+        self.wakers.polled_since_armed = true;
+        let kept = &mut self.entries[id.place()].waker;
+        if !kept.will_wake(waker) {
+            self.wakers.discard.push(mem::replace(kept, waker.clone()));
+        }
+    }
+
+    /// Drops the waker of a waiter that will not be woken.
+    #[cfg(feature = "redis")]
+    pub(crate) fn drop_waker(&mut self, id: WaiterId) {
+        let waker = self.take_waker(id);
+        self.wakers.discard(waker);
+    }
+
+    fn take_waker(&mut self, id: WaiterId) -> Waker {
+        mem::replace(&mut self.entries[id.place()].waker, Waker::noop().clone())
+    }
+
+    /// Wakes a waiter after the lock is released.
+    pub(crate) fn wake(&mut self, id: WaiterId) {
+        let waker = self.take_waker(id);
+        if !waker.will_wake(Waker::noop()) {
+            self.wakers.wake.push(waker);
+        }
+    }
+
+    /// Wakes all waiters after the lock is released, and keeps their wakers.
+    pub(crate) fn wake_all(&mut self) {
+        let wakers = self.ahead_of(None).map(|id| self.entries[id.place()].waker.clone());
+        let wakers: WakeList = wakers.collect();
+        self.wakers.wake.extend(wakers);
+    }
+
+    /// Keeps the waker of a caller that waits until all others are served.
+    pub(crate) fn keep_until_drained(&mut self, waker: &Waker) {
+        self.wakers.polled_since_armed = true;
+        let draining = &mut self.wakers.draining;
+        if !draining.iter().any(|kept| kept.will_wake(waker)) {
+            draining.push(waker.clone());
+        }
+    }
+
+    /// Wakes such callers after the lock is released.
+    pub(crate) fn wake_drained(&mut self) {
+        self.wakers.wake.extend(self.wakers.draining.drain(..));
+    }
+
+    /// Holds back all wakers but the first.
+    #[cfg(feature = "redis")]
+    pub(crate) fn hold_back(&mut self) {
+        let Wakers { wake, deferred, .. } = &mut self.wakers;
+        deferred.extend(wake.drain(wake.len().min(1)..));
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn holds_back(&self) -> bool {
+        !self.wakers.deferred.is_empty()
+    }
+
+    /// Wakes those that were held back after the lock is released.
+    #[cfg(feature = "redis")]
+    pub(crate) fn wake_held_back(&mut self) {
+        self.wakers.wake.extend(self.wakers.deferred.drain(..));
+    }
+
+    /// Sets the alarm for `due`, unless it is set for an earlier time: an early alarm is harmless, and to set it
+    /// at each departure would cost more. `None`: nothing is due at a known time. `now`: as the owner has read it.
+    pub(crate) fn arm(
+        &mut self,
+        due: Option<Nanos>,
+        now: Nanos,
+        alarm: impl FnOnce() -> Alarm,
+    ) -> Option<TimerTask> {
+        let is_empty = self.len == 0;
+        let wakers = &mut self.wakers;
+        let was_polled = mem::take(&mut wakers.polled_since_armed);
+        let no_next_event = !is_empty && due.is_none_or(|due| due > Nanos::END);
+        let had_none = mem::replace(&mut wakers.no_next_event, no_next_event);
+        let Some(due) = due else {
+            let unset = |alarm: &mut Alarm| if is_empty { alarm.rest() } else { alarm.unset() };
+            if (is_empty || wakers.armed.is_some()) && wakers.alarm.as_mut().is_some_and(unset) {
+                wakers.armed = None;
+            }
+            // A caller that comes later, in another place, may make the time known.
+            let waits_here = was_polled && !is_empty;
+            let alarm = waits_here.then(|| wakers.alarm.get_or_insert_with(alarm));
+            return alarm.and_then(|alarm| alarm.timer_task(true, false));
+        };
+        let alarm = wakers.alarm.get_or_insert_with(alarm);
+        let armed = wakers.armed.unwrap_or(NEVER);
+        let is_earlier = due < armed;
+        // What was due before `now` is for the owner to see.
+        let is_missed = is_earlier && alarm.set(due) && due > now;
+        wakers.armed = Some(armed.min(due));
+        let is_needed = is_earlier || was_polled;
+        let task = is_needed.then(|| alarm.timer_task(was_polled, is_missed)).flatten();
+        if had_none && !no_next_event && alarm.is_moved_by_callers() {
+            self.wake_all();
+        }
+        task
+    }
+
+    /// The alarm went off.
+    pub(crate) fn disarm(&mut self) {
+        self.wakers.armed = None;
+    }
+
+    /// The alarm cannot be relied on in some place: wakes all waiters, each of which looks for itself.
+    pub(crate) fn forget_alarm(&mut self) {
+        self.disarm();
+        self.wake_all();
+        self.wake_drained();
+        // There may be none, but an owner that waits.
+        self.wakers.polled_since_armed = true;
+    }
+
+    pub(crate) fn after_unlock(&mut self, timer_task: Option<TimerTask>) -> AfterUnlock {
+        let Wakers { wake, discard, .. } = &mut self.wakers;
+        // An empty list is not written, or the processor of the next caller would have to fetch it.
+        let wake = if wake.is_empty() { WakeList::new() } else { mem::take(wake) };
+        let discard = if discard.is_empty() { Vec::new() } else { mem::take(discard) };
+        AfterUnlock { timer_task, wake, discard }
+    }
+}
+
 impl<T> Index<WaiterId> for WaitQueue<T> {
     type Output = T;
 
@@ -319,14 +459,14 @@ mod tests {
 
     /// A task that waits takes 350 bytes with it, of which tokio's task takes 256 and the order 33.
     #[test]
-    fn an_entry_takes_56_bytes() {
+    fn an_entry_takes_72_bytes() {
         struct Waiter {
             _joined: Nanos,
             _cost: u32,
-            _outcome: Option<WaiterId>,
+            _outcome: Option<Box<u64>>,
         }
         // The slab needs no room to tell free entries from others.
-        assert_eq!(size_of::<Option<Entry<Waiter>>>(), 56);
+        assert_eq!(size_of::<Option<Entry<Waiter>>>(), 72);
     }
 
     impl Waits for usize {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use slab::Slab;
 
 use super::time_order::{TimeOrder, Timed};
-use super::wakes::wake_in_order;
+use super::wakes::wake_each;
 use crate::units::Nanos;
 
 /// Keep this many free entries; after a crowd has left, give the memory back.
@@ -127,7 +127,7 @@ pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) ->
 pub(super) fn sound(line: &Weak<dyn OnAlarm>) {
     let mut wake = Vec::new();
     sound_in_round(line, &mut wake);
-    wake_in_order(&mut wake);
+    wake_each(&mut wake.drain(..));
 }
 
 /// Names an alarm that is set: when, a number in the order in which they were set, and its place.

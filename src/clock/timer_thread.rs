@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::alarm::{Alarms, OnAlarm, sound_in_round};
-use super::wakes::{WakeRelay, wake_in_order};
+use super::wakes::{WakeRelay, wake_each};
 use crate::units::Nanos;
 
 /// The least time between two rounds while few callers wait. Late grants cost no throughput, see
@@ -214,7 +214,7 @@ impl TimerThread {
                 } else if wake.len() > CHAIN {
                     self.wake_relay.hold_back(wake.drain(1..));
                 }
-                wake_in_order(&mut wake);
+                wake_each(&mut wake.drain(..));
             });
         }
     }

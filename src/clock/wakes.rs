@@ -1,88 +1,22 @@
 //! Callers that are woken together.
 //!
-//! They go on one behind the other. A caller that goes on can give back what others wait for, and so wake them. These go
-//! on behind all that were woken with it, because those are ahead of them.
-//!
 //! The callers of a round of the clock's thread wake each other. To wake a task of another thread costs a lock and often
 //! a system call; to wake one of the own runtime is a push to a queue. So the thread wakes the first caller of a round
 //! only, and that one wakes the others when it is polled. No caller depends on that: the thread comes back, see
 //! [`TimerThread`](super::timer_thread::TimerThread).
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
-use std::thread;
 
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
-/// A caller that goes on where it is woken.
-pub(crate) trait Woken: Send + Sync {
-    fn go_on(self: Arc<Self>);
-}
-
-thread_local! {
-    /// The callers that were woken while this thread wakes or drives others. One that goes on can wake the next one, and so on
-    /// through the whole queue: with this list, only one of them is on the stack.
-    static NEXT: RefCell<Option<VecDeque<Arc<dyn Woken>>>> = const { RefCell::new(None) };
-}
-
-/// Drives or wakes callers, then drives all that were woken by that.
-pub(crate) fn in_turn(drive: impl FnOnce()) {
-    let is_first = NEXT.try_with(|next| {
-        let is_first = next.borrow().is_none();
-        next.borrow_mut().get_or_insert_default();
-        is_first
-    });
-    if !is_first.unwrap_or(false) {
-        return drive();
-    }
-    let mut panicked = catch_unwind(AssertUnwindSafe(drive)).err();
-    let pop = || NEXT.with_borrow_mut(|next| next.as_mut()?.pop_front());
-    while let Some(woken) = pop() {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| woken.go_on())) {
-            panicked.get_or_insert(panic);
-        }
-    }
-    NEXT.set(None);
-    if let Some(panic) = panicked
-        && !thread::panicking()
-    {
-        resume_unwind(panic);
-    }
-}
-
-/// Drives a woken caller, at once or behind those that this thread wakes or drives.
-pub(crate) fn go_on_in_turn(woken: Arc<dyn Woken>) {
-    let mut woken = Some(woken);
-    let _ = NEXT.try_with(|next| {
-        if let Some(queue) = &mut *next.borrow_mut() {
-            queue.extend(woken.take());
-        }
-    });
-    if let Some(woken) = woken {
-        in_turn(|| woken.go_on());
-    }
-}
-
-/// Wakes callers that were granted together, in this order, all of them also if a waker panics.
+/// Wakes callers in this order, all of them also if a waker panics.
 // Not inlined, to keep the path of calls that wake no others short.
 #[inline(never)]
-pub(crate) fn wake_in_turn(wakers: &mut dyn ExactSizeIterator<Item = Waker>) {
-    if wakers.len() < 2 { wake_each(wakers) } else { in_turn(|| wake_each(wakers)) }
-}
-
-fn wake_each(wakers: &mut dyn ExactSizeIterator<Item = Waker>) {
-    let mut panicked = None;
+pub(crate) fn wake_each(wakers: &mut dyn Iterator<Item = Waker>) {
     for waker in wakers {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            panicked.get_or_insert(panic);
-        }
-    }
-    if let Some(panic) = panicked {
-        resume_unwind(panic);
+        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
     }
 }
 
@@ -126,14 +60,9 @@ impl WakeRelay {
             mem::take(&mut *wakers)
         };
         let any = !others.is_empty();
-        wake_in_order(&mut others);
+        wake_each(&mut others.drain(..));
         any
     }
-}
-
-/// Wakes callers in this order. No panic of a waker, nor of a caller that goes on, is for the thread that comes here.
-pub(super) fn wake_in_order(wakers: &mut Vec<Waker>) {
-    let _ = catch_unwind(AssertUnwindSafe(|| wake_in_turn(&mut wakers.drain(..))));
 }
 
 #[cfg(all(test, tollgate_loom))]
@@ -196,51 +125,5 @@ mod loom {
                 assert_eq!(woken.0.load(Ordering::SeqCst), 2);
             }
         });
-    }
-}
-
-#[cfg(all(test, not(tollgate_loom)))]
-mod tests {
-    use std::task::Wake;
-
-    use super::*;
-
-    /// A caller that logs that it goes on, and then wakes the next one.
-    struct Caller {
-        name: char,
-        log: Arc<Mutex<String>>,
-        next: Option<Arc<Self>>,
-    }
-
-    impl Woken for Caller {
-        fn go_on(self: Arc<Self>) {
-            self.log.lock().push(self.name);
-            if let Some(next) = &self.next {
-                go_on_in_turn(Arc::clone(next) as _);
-            }
-        }
-    }
-
-    impl Wake for Caller {
-        fn wake(self: Arc<Self>) {
-            go_on_in_turn(self);
-        }
-    }
-
-    #[test]
-    fn callers_that_are_woken_together_go_on_ahead_of_those_that_they_wake() {
-        for (names, order) in [("a", "aA"), ("ab", "abAB"), ("abc", "abcABC")] {
-            let log = Arc::default();
-            let callers: Vec<Waker> = names
-                .chars()
-                .map(|name| {
-                    let caller =
-                        |name, next| Arc::new(Caller { name, log: Arc::clone(&log), next });
-                    caller(name, Some(caller(name.to_ascii_uppercase(), None))).into()
-                })
-                .collect();
-            wake_in_turn(&mut callers.into_iter());
-            assert_eq!(*log.lock(), order);
-        }
     }
 }

@@ -53,10 +53,6 @@ impl<L: OwnedLimiter> Passing<L> {
         Self { feedback: feedback.clone(), ask: *ask, deadline, waited: Duration::ZERO, stage }
     }
 
-    fn is_at_gate(&self) -> bool {
-        matches!(self.stage, Stage::AtGate(_))
-    }
-
     /// The rest of the timeout.
     fn left(&self) -> Option<Duration> {
         let now = self.feedback.limiter().clock().now();
@@ -104,10 +100,18 @@ impl<L: OwnedLimiter> Future for Passing<L> {
 
 impl<L: OwnedLimiter> Stages<Call<L>> for Passing<L> {
     fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        ready!(self.poll_gate(context))?;
+        if let Stage::AtGate(acquire) = &mut self.stage {
+            ready!(acquire.poll_enter(context))?;
+            if !acquire.delay().is_zero() {
+                return Poll::Ready(Ok(()));
+            }
+            if let Poll::Ready(passed) = self.poll_gate(context) {
+                passed?;
+            }
+        }
         match &mut self.stage {
             Stage::AtLimiter(.., acquire) => acquire.poll_enter(context),
-            Stage::AtGate(_) => unreachable!("just passed"),
+            Stage::AtGate(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -117,22 +121,12 @@ impl<L: OwnedLimiter> Stages<Call<L>> for Passing<L> {
             Stage::AtLimiter(.., acquire) => acquire.delay(),
         }
     }
-
-    // In the queue of the limiter, the last one, it needs no poll.
-    fn needs_driver(&self) -> bool {
-        self.is_at_gate()
-    }
-
-    // It gives its place at the server up with its timeout.
-    fn needs_driver_once(&self, has_entered: bool) -> bool {
-        self.is_at_gate() || has_entered && self.deadline.is_some()
-    }
 }
 
 impl<L: OwnedLimiter> Feedback<L> {
     fn at_gate(&self, ask: &Ask<L::Cost>, max_wait: Option<Duration>) -> Stage<L> {
-        let Ask { cost: n, claim, .. } = *ask;
-        let ask = Ask { cost: cost(self.units(n)), max_wait, claim };
+        let Ask { cost: n, ahead, tenant, .. } = *ask;
+        let ask = Ask { cost: cost(self.units(n)), max_wait, ahead, tenant };
         Stage::AtGate(Acquire::new(self.gate().clone(), ask))
     }
 }

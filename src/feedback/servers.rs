@@ -535,7 +535,7 @@ mod tests {
         drop(servers.at("b", ""));
         assert_eq!(limiter.available(), 10);
         assert!(limiter.try_acquire(1).is_ok());
-        assert!(servers.at("a", "").blocking_try_acquire(1).is_err());
+        assert!(servers.at("a", "").try_acquire(1).blocking_wait().is_err());
         let mut call = servers.at("b", "").blocking_acquire(1).expect("granted");
         call.blocking_observe(503u16, &[("retry-after", "60")]);
         drop(call);
@@ -546,7 +546,7 @@ mod tests {
     fn a_global_refusal_holds_all_buckets_of_its_server() {
         let clock = ManualClock::new();
         let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), &clock));
-        let ask = |server, route| servers.at(server, route).blocking_try_acquire(1);
+        let ask = |server, route| servers.at(server, route).try_acquire(1).blocking_wait();
         for (route, bucket) in [("/messages", "one"), ("/reactions", "two")] {
             let headers = [("x-ratelimit-bucket", bucket), ("x-ratelimit-remaining", "5")];
             ask("discord", route).expect("free").blocking_observe(200u16, &headers);
@@ -570,7 +570,8 @@ mod tests {
         let clock = ManualClock::new();
         let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), &clock));
         let answer = |route, bucket, remaining| {
-            let mut call = servers.at("github", route).blocking_try_acquire(1).expect("free");
+            let mut call =
+                servers.at("github", route).try_acquire(1).blocking_wait().expect("free");
             call.blocking_observe(
                 200u16,
                 &[
@@ -584,9 +585,9 @@ mod tests {
         // Sent as one of core.
         answer("GET /search/code", "search", "0");
         let core: Vec<_> = (0..3)
-            .map(|_| servers.at("github", "GET /repos/c/d").blocking_try_acquire(1))
+            .map(|_| servers.at("github", "GET /repos/c/d").try_acquire(1).blocking_wait())
             .collect();
         assert_eq!(core.iter().filter(|call| call.is_ok()).count(), 2);
-        assert!(servers.at("github", "GET /search/code").blocking_try_acquire(1).is_err());
+        assert!(servers.at("github", "GET /search/code").try_acquire(1).blocking_wait().is_err());
     }
 }

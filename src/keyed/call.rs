@@ -22,7 +22,7 @@ use crate::limiter::{Acquire, Ask, InProcess, Queue, sealed::Sealed};
 use crate::line::{Charge, Inner, Line};
 use crate::policy::Policy;
 use crate::policy::packed::Attempt;
-use crate::rate_limiter::{Grant, GrantId, GrantOwner, KeyGuard, OpenGrant, RateLimiter};
+use crate::rate_limiter::{Grant, GrantId, GrantOwner, OpenGrant, RateLimiter};
 use crate::sync::MutexGuard;
 use crate::units::Nanos;
 use crate::wait_queue::AfterUnlock;
@@ -119,7 +119,7 @@ where
         cost: P::Cost,
         charge: Charge<P::Receipt>,
     ) -> Grant<'t, P> {
-        Grant::new(GrantOwner::key(KeyGuard::new(self.table, open, id)), cost, charge)
+        Grant::new(GrantOwner::key(self.table, open, id), cost, charge)
     }
 
     /// The grant of a call that a word decided.

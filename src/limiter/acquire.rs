@@ -112,25 +112,19 @@ impl<L: Queue> Acquire<L> {
         Self { limiter, ask, place }
     }
 
-    /// Enters the queue as if this caller had come `ahead` earlier: ahead of waiters that came later than
-    /// that. For interactive callers beside a batch.
+    /// Enters the queue as if this caller had come `ahead` earlier: for interactive callers beside a batch.
     ///
-    /// **No waiter starves**: a waiter is overtaken only by callers that come less than `ahead` after it. So it
-    /// is granted no later than a FIFO queue grants a caller that comes `ahead` later, and waits at most `ahead`
-    /// longer than in that queue as long as the callers ahead alone do not exceed the rate. Callers with the same
-    /// `ahead` stay in FIFO order, and so do all others. Choose `ahead` longer than a batch may have waited; more
-    /// than the [horizon](crate::Nanos::HORIZON) counts as the horizon.
+    /// **No waiter starves**: a waiter is overtaken only by callers that come less than `ahead` after it. So it waits at most
+    /// `ahead` longer than in a FIFO queue, as long as the callers ahead alone do not exceed the rate. Callers with the same
+    /// `ahead` stay in FIFO order. Choose `ahead` longer than a batch may have waited; more than the
+    /// [horizon](crate::Nanos::HORIZON) counts as the horizon.
     ///
-    /// The caller gets its place when it joins, and pays for that: other callers pay nothing, and with a
-    /// timeout it also visits the waiters ahead of it. The bounds of the queue count it like others. A call
-    /// that does not wait (a timeout of zero) is granted if it goes ahead of all waiters and its permits are ready.
+    /// A call that does not wait (a timeout of zero) is granted if it goes ahead of all waiters and its permits are ready.
+    /// **Waiters that are overtaken wait longer** than was predicted: the [delay](crate::Reservation::delay) of a reservation
+    /// grows, and a waiter with a timeout may be refused at its deadline.
     ///
-    /// **Waiters that are overtaken wait longer** than was predicted when they joined: the
-    /// [delay](crate::Reservation::delay) of a reservation grows, and a waiter with a timeout is refused if it cannot be
-    /// granted in time any more, when it reaches the head of the queue, at the latest at its deadline.
-    ///
-    /// Beside callers of [tenants](Self::for_tenant) it goes ahead of others without a tenant only, which take turns with
-    /// them. It replaces a tenant. No effect once the future has been polled.
+    /// Beside callers of [tenants](Self::for_tenant) it goes ahead of others without a tenant only. It replaces a tenant. No
+    /// effect once the future has been polled.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -146,7 +140,7 @@ impl<L: Queue> Acquire<L> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn ahead_by(mut self, ahead: Duration) -> Self {
-        self.ask.ahead_by(ahead);
+        (self.ask.ahead, self.ask.tenant) = (ahead, None);
         self
     }
 
@@ -171,7 +165,7 @@ impl<L: Queue> Acquire<L> {
     /// # drop(batch); Ok::<(), tollgate::Error>(())
     /// ```
     pub fn for_tenant<T: Hash + ?Sized>(mut self, name: &T) -> Self {
-        self.ask.for_tenant(Tenant::new(name));
+        (self.ask.ahead, self.ask.tenant) = (Duration::ZERO, Some(Tenant::new(name)));
         self
     }
 
@@ -201,7 +195,10 @@ impl<L: Queue> Acquire<L> {
     /// ```
     #[track_caller]
     pub fn weight(mut self, weight: u32) -> Self {
-        self.ask.weight(NonZeroU32::new(weight).expect("a weight must not be zero"));
+        let weight = NonZeroU32::new(weight).expect("a weight must not be zero");
+        if let Some(tenant) = &mut self.ask.tenant {
+            tenant.weight = weight;
+        }
         self
     }
 

@@ -1,30 +1,21 @@
 //! Two limiters, one decision.
 
-pub(crate) mod grant;
-mod pass;
+pub(crate) mod pass;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
-
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// Two limiters that both have to grant a call; see [`Limiter::and`](crate::Limiter::and).
 ///
 /// A caller waits at the first limiter, then at the second, in the order of arrival at each:
 ///
-/// - It joins the queue of the second when the first has granted it, whether it is polled or not. While it waits at the
-///   first, it holds nothing of the second.
-/// - While it waits at the second, it holds its permits of the first. If it leaves, or the second refuses it, they go
-///   back at once, as by [`refund`](crate::AndGrant::refund).
-/// - So put the narrow limiter first: what a customer cannot use yet is not kept from the others.
+/// - It joins the second queue when it is polled after the first has granted it, and holds nothing of the second before. So
+///   put the narrow limiter first: what a customer cannot use yet is not kept from the others.
+/// - While it waits at the second, it holds its permits of the first. If it leaves, they are
+///   [refunded](crate::AndGrant::refund) at once; if the second refuses it, with the poll that says so.
 ///
-/// A timeout covers both waits. The call fails at once if the first queue is too long for it; the second queue is checked
-/// after the first grant. `ahead_by` and tenants apply at both. A
-/// [reservation](crate::Limiter::reserve) says how long the wait is at the limiter at which it stands.
-///
-/// **Both limiters count in the same permits.** To take different costs from each, call them one after the other, or
-/// make one policy of a tuple.
+/// A timeout covers both waits; the second queue is checked after the first grant. `ahead_by` and tenants apply at both. A
+/// [reservation](crate::Limiter::reserve) that has to wait at the first limiter stands there until it is awaited. Both
+/// limiters count in the same permits; for different costs make one policy of a tuple.
 ///
 /// **Places in flight can deadlock**: if some callers take a place of `a` and then one of `b`, and others a place of `b`
 /// and then one of `a`, each may wait for a place that the other one holds. Take them in the same order everywhere.
@@ -62,17 +53,15 @@ use std::sync::atomic::AtomicU64;
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct And<A, B> {
     first: A,
     second: B,
-    /// Grants of both that no caller took.
-    left: Arc<AtomicU64>,
 }
 
 impl<A, B> And<A, B> {
     pub(super) fn new(first: A, second: B) -> Self {
-        Self { first, second, left: Arc::default() }
+        Self { first, second }
     }
 
     /// The limiter that is asked first.
@@ -85,11 +74,5 @@ impl<A, B> And<A, B> {
     #[must_use]
     pub fn second(&self) -> &B {
         &self.second
-    }
-}
-
-impl<A: fmt::Debug, B: fmt::Debug> fmt::Debug for And<A, B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("And").field("first", &self.first).field("second", &self.second).finish()
     }
 }

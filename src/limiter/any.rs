@@ -152,7 +152,6 @@ impl<L: OwnedLimiter> Future for Caller<L> {
     }
 }
 
-// The limiter in it goes on by itself where that is needed.
 impl<L: OwnedLimiter> Stages<AnyGrant<L::Cost>> for Caller<L> {
     fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         self.0.poll_enter(context)

@@ -151,15 +151,11 @@ impl<G: Granted> Future for Settle<'_, G> {
 
 /// A grant that is settled when it is dropped, at what the call has used so far.
 ///
-/// For calls whose cost is known only while they run, such as the tokens of an answer that is streamed. A
-/// future may be cancelled at each `await`: then no line behind it runs, and an estimate that was too high
-/// stays charged, or one that was too low is never made up for. The drop always runs. It settles at what was
-/// reported with [`add`](Self::add) or [`set`](Self::set), otherwise at the estimate, or at another default
-/// ([`or`](Self::or)).
-///
-/// Of a tuple of costs, each number is reported by itself: a number for which nothing was reported keeps its
-/// default. [`Granted::metered`] makes one. Over Redis the drop
-/// sends the settlement and does not wait for it.
+/// For calls whose cost is known only while they run, such as the tokens of an answer that is streamed. A future may be
+/// cancelled at each `await`, and then no line behind it runs; the drop always runs. It settles at what was reported with
+/// [`add`](Self::add) or [`set`](Self::set), else at the estimate, or at another default ([`or`](Self::or)). Of a tuple of
+/// costs, a number for which nothing was reported keeps its default. Over Redis the drop sends the settlement and does not
+/// wait for it.
 ///
 /// ```
 /// use tollgate::{InFlight, ManualClock, Rate, RateLimiter, TokenBucket};
@@ -231,18 +227,7 @@ impl<G: Granted> Metered<G> {
         self.reported = self.reported.each(is_first, |is, first| is | first);
     }
 
-    /// Reports what has been used in all, as an answer states it at its end. All numbers count as reported.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// let mut call = limiter.try_acquire(2_000)?.metered();
-    /// call.set(1_100);
-    /// drop(call);
-    /// assert_eq!(limiter.available(), 88_900);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
+    /// Sets the total cost reported by the server. All numbers count as reported.
     pub fn set(&mut self, actual: G::Cost) {
         self.actual = actual;
         self.reported = actual.each(actual, |_, _| 1);
@@ -260,20 +245,7 @@ impl<G: Granted> Metered<G> {
         self.grant.as_ref().unwrap_or_else(|| unreachable!("it is taken out with the rest"))
     }
 
-    /// The grant, which is no longer settled on drop: for a program that settles it itself and wants to know of
-    /// an error.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_second(1.0), 10);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// let mut call = limiter.try_acquire(4)?.metered();
-    /// call.add(7);
-    /// let actual = call.cost();
-    /// call.into_grant().settle(actual)?;
-    /// assert_eq!(limiter.available(), 3);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
+    /// The grant, which is no longer settled on drop: for a program that settles it itself and wants to know of an error.
     #[must_use]
     pub fn into_grant(mut self) -> G {
         self.grant.take().unwrap_or_else(|| unreachable!("it is taken out only here"))

@@ -60,33 +60,6 @@ macro_rules! methods_of_limiter {
             crate::limiter::run::run_metered(self, n, future, cost_of).await
         }
 
-        /// See [`Limiter::blocking_run`](crate::Limiter::blocking_run).
-        ///
-        /// # Errors
-        ///
-        /// Those of `acquire`.
-        pub fn blocking_run<R>(
-            &self,
-            n: <Self as crate::Queue>::Cost,
-            act: impl FnOnce() -> R,
-        ) -> Result<R, crate::Error> {
-            crate::Limiter::blocking_run(self, n, act)
-        }
-
-        /// See [`Limiter::blocking_run_metered`](crate::Limiter::blocking_run_metered).
-        ///
-        /// # Errors
-        ///
-        /// Those of `acquire`.
-        pub fn blocking_run_metered<R>(
-            &self,
-            n: <Self as crate::Queue>::Cost,
-            act: impl FnOnce() -> R,
-            cost_of: impl FnOnce(&R) -> <Self as crate::Queue>::Cost,
-        ) -> Result<R, crate::Error> {
-            crate::Limiter::blocking_run_metered(self, n, act, cost_of)
-        }
-
         crate::limiter::forward! {
             in crate::Limiter {
                 /// See [`Limiter::close`](crate::Limiter::close).
@@ -136,29 +109,6 @@ macro_rules! methods_of_limiter {
                 ///
                 /// Those of `acquire`.
                 blocking_acquire(n: <Self as crate::Queue>::Cost) -> Result<<Self as crate::Queue>::Grant, crate::Error>;
-
-                /// See [`Limiter::blocking_try_acquire`](crate::Limiter::blocking_try_acquire).
-                ///
-                /// # Errors
-                ///
-                /// Those of `try_acquire`.
-                blocking_try_acquire(n: <Self as crate::Queue>::Cost) -> Result<<Self as crate::Queue>::Grant, crate::Error>;
-
-                /// See [`Limiter::blocking_try_acquire_timeout`](crate::Limiter::blocking_try_acquire_timeout).
-                ///
-                /// # Errors
-                ///
-                /// Those of `try_acquire_timeout`.
-                blocking_try_acquire_timeout(n: <Self as crate::Queue>::Cost, timeout: std::time::Duration)
-                    -> Result<<Self as crate::Queue>::Grant, crate::Error>;
-
-                /// See [`Limiter::blocking_reserve`](crate::Limiter::blocking_reserve).
-                ///
-                /// # Errors
-                ///
-                /// Those of `reserve`.
-                blocking_reserve(n: <Self as crate::Queue>::Cost)
-                    -> Result<crate::Reservation<<Self as crate::Queue>::Owned>, crate::Error>;
             }
         }
     };

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{Acquire, Driven, InProcess, Queue};
+use super::{Acquire, InProcess, Queue};
 use crate::error::Error;
 use crate::park::block_on;
 
@@ -71,8 +71,8 @@ impl<L: InProcess> Acquire<L> {
 
 impl<L: Queue> Reservation<L> {
     /// The time until the grant, as far as is known now. It becomes shorter if waiters ahead leave, and longer
-    /// after a pause, at a lower rate, or if callers enter [ahead](Acquire::ahead_by) of it. Zero if the reservation is granted, or
-    /// goes on from one queue to the next just now.
+    /// after a pause, at a lower rate, or if callers enter [ahead](Acquire::ahead_by) of it. Zero if the reservation is granted. Of
+    /// several queues it is the time in the one in which the reservation stands.
     ///
     /// This method visits the waiters ahead one by one.
     ///
@@ -113,31 +113,6 @@ impl<L: Queue> Reservation<L> {
     /// ```
     pub fn wait(self) -> Acquire<L> {
         self.acquire
-    }
-
-    /// Keeps the permits, and returns the time until they are due: the reservation stays in the queue without its caller,
-    /// and its permits are charged at its turn. For a program that waits by itself, such as one that schedules a job.
-    ///
-    /// Places in flight come back at its turn, as no caller holds them.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// # let clock = ManualClock::new();
-    /// # let limiter = RateLimiter::with_clock(policy, &clock);
-    /// limiter.try_acquire(1)?;
-    /// let due = limiter.reserve(1)?.keep();
-    /// assert_eq!(due.as_millis(), 200);
-    /// assert_eq!(limiter.reserve(1)?.delay().as_millis(), 400);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn keep(self) -> Duration
-    where
-        L: Queue<Grant: 'static> + Send + 'static,
-    {
-        let due = self.delay();
-        Driven::new(self.acquire).keep();
-        due
     }
 
     /// Waits for the grant on this thread.

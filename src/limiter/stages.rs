@@ -1,4 +1,4 @@
-//! A limiter around others, and where its callers stand.
+//! A limiter around others. Its callers pass several queues, one after the other, and go on when they are polled.
 
 use std::fmt;
 use std::mem;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::sealed::Sealed;
-use super::{Acquire, Ask, Driven, Granted, Queue};
+use super::{Acquire, Ask, Granted, Queue};
 use crate::error::Error;
 use crate::policy::Cost;
 
@@ -25,12 +25,6 @@ pub trait Around: Sealed + Clone + Send + Sync + 'static {
     /// A caller that has not asked yet.
     #[doc(hidden)]
     fn caller(&self, ask: &Ask<Self::Cost>) -> Self::Caller;
-
-    /// The caller takes the grant.
-    #[doc(hidden)]
-    fn taken(grant: Self::Grant) -> Self::Grant {
-        grant
-    }
 }
 
 /// A caller on its way through several queues: a future of its grant.
@@ -40,129 +34,81 @@ pub trait Stages<G>: Future<Output = Result<G, Error>> + Unpin + Send + Sync + '
 
     /// The time until its grant, as far as it has come.
     fn delay(&self) -> Duration;
-
-    /// Whether it has to go on from where it waits without being polled.
-    fn needs_driver(&self) -> bool {
-        false
-    }
-
-    /// The same after [`poll_enter`](Self::poll_enter), whose caller may not poll until the [`delay`](Self::delay) is over.
-    /// `has_entered`: whether the place is known.
-    fn needs_driver_once(&self, _has_entered: bool) -> bool {
-        false
-    }
 }
 
-/// Where a caller stands. After a panic in a poll it is over: the caller has left.
+/// Where a caller stands.
 // A box would be an allocation for each call, also for those that need not wait.
 #[allow(clippy::large_enum_variant)]
 #[derive(Default)]
-pub enum StagesPlace<L: Around> {
+pub enum StagesPlace<C> {
     #[default]
     Outside,
-    /// It goes on when it is polled.
-    Polled(L::Caller),
-    /// It goes on by itself.
-    Driven(Driven<L::Caller, L::Grant>),
+    Passing(C),
     Over,
-}
-
-impl<L: Around> StagesPlace<L> {
-    fn drive(
-        &mut self,
-        mut driven: Driven<L::Caller, L::Grant>,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<L::Grant, Error>> {
-        let polled = driven.poll(context);
-        if polled.is_pending() {
-            *self = Self::Driven(driven);
-        }
-        polled.map_ok(L::taken)
-    }
 }
 
 impl<L: Around> Queue for L {
     type Cost = L::Cost;
     type Grant = L::Grant;
-    type Place = StagesPlace<L>;
+    type Place = StagesPlace<L::Caller>;
     type Owned = L;
 
     #[inline]
     fn poll_acquire(
         limiter: &L,
         ask: &Ask<L::Cost>,
-        place: &mut StagesPlace<L>,
+        place: &mut StagesPlace<L::Caller>,
         context: &mut Context<'_>,
     ) -> Poll<Result<L::Grant, Error>> {
-        // Nothing is moved out for a call that is new: most of them need not wait.
-        let mut caller = if matches!(place, StagesPlace::Outside) {
-            *place = StagesPlace::Over;
-            limiter.caller(ask)
-        } else {
-            match mem::replace(place, StagesPlace::Over) {
-                StagesPlace::Polled(caller) => caller,
-                StagesPlace::Driven(driven) => return place.drive(driven, context),
-                _ => panic!("`Acquire` polled after it was ready"),
-            }
+        if matches!(place, StagesPlace::Outside) {
+            *place = StagesPlace::Passing(limiter.caller(ask));
+        }
+        let StagesPlace::Passing(caller) = place else {
+            panic!("`Acquire` polled after it was ready")
         };
-        if let Poll::Ready(outcome) = Pin::new(&mut caller).poll(context) {
-            return Poll::Ready(outcome.map(L::taken));
+        let polled = Pin::new(caller).poll(context);
+        if polled.is_ready() {
+            *place = StagesPlace::Over;
         }
-        if caller.needs_driver() {
-            return place.drive(Driven::new(caller), context);
-        }
-        *place = StagesPlace::Polled(caller);
-        Poll::Pending
+        polled
     }
 
     fn poll_enter(
         limiter: &L,
         ask: &Ask<L::Cost>,
-        place: &mut StagesPlace<L>,
+        place: &mut StagesPlace<L::Caller>,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
         let mut caller = match mem::replace(place, StagesPlace::Over) {
             StagesPlace::Outside => limiter.caller(ask),
-            StagesPlace::Polled(caller) => caller,
-            entered => {
-                *place = entered;
-                return Poll::Ready(Ok(()));
-            }
+            StagesPlace::Passing(caller) => caller,
+            StagesPlace::Over => return Poll::Ready(Ok(())),
         };
-        let polled = caller.poll_enter(context);
-        if matches!(polled, Poll::Ready(Err(_))) {
-            return polled;
+        let entered = caller.poll_enter(context);
+        if !matches!(entered, Poll::Ready(Err(_))) {
+            *place = StagesPlace::Passing(caller);
         }
-        if caller.needs_driver_once(polled.is_ready()) {
-            *place = StagesPlace::Driven(Driven::new(caller));
-            return Poll::Ready(Ok(()));
-        }
-        *place = StagesPlace::Polled(caller);
-        polled
+        entered
     }
 
-    fn leave(_: &L, _: &Ask<L::Cost>, place: &mut StagesPlace<L>) {
+    fn leave(_: &L, _: &Ask<L::Cost>, place: &mut StagesPlace<L::Caller>) {
         *place = StagesPlace::Over;
     }
 
-    fn delay(_: &L, place: &StagesPlace<L>) -> Duration {
-        match place {
-            StagesPlace::Polled(caller) => caller.delay(),
-            StagesPlace::Driven(driven) => driven.look(Stages::delay).unwrap_or_default(),
-            StagesPlace::Outside | StagesPlace::Over => Duration::ZERO,
-        }
+    fn delay(_: &L, place: &StagesPlace<L::Caller>) -> Duration {
+        if let StagesPlace::Passing(caller) = place { caller.delay() } else { Duration::ZERO }
     }
 
-    fn into_owned(limiter: &L, ask: &Ask<L::Cost>, place: StagesPlace<L>) -> Acquire<L> {
+    fn into_owned(limiter: &L, ask: &Ask<L::Cost>, place: StagesPlace<L::Caller>) -> Acquire<L> {
         Acquire::at(limiter.clone(), *ask, place)
     }
 }
 
-impl<L: Around> fmt::Debug for StagesPlace<L> {
+impl<C> fmt::Debug for StagesPlace<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Outside => "outside",
-            Self::Polled(_) | Self::Driven(_) => "waiting",
+            Self::Passing(_) => "waiting",
             Self::Over => "over",
         })
     }

@@ -1,23 +1,30 @@
-//! The decision about a call by the state alone; the state under the mutex of a line, and what all that changes it needs.
+//! What the mutex of a line guards: the state, the waiters, and the order of grants.
+//!
+//! [`decide`] is the one decision about a caller that stands behind no other. [`Inner::enter`] takes each new caller:
+//! decided, or told why it cannot wait, or put into the queue. [`Inner::pump`] charges the waiters in their order, each as
+//! of the time at which it was ready.
 
 use std::task::Waker;
 use std::time::Duration;
 
-use super::atomic_state::Published;
-use super::charge::Charge;
-use super::waiting::Waiting;
+use super::waiting::{Change, Charge, Outcome, Resumed, Waiter, Waiting};
+use super::word::{Published, Word};
 use crate::clock::{Alarm, Monotone};
-use crate::error::Error;
+use crate::error::{Error, ExceedsCapacity, QueueLimit};
 use crate::part::Part;
-use crate::policy::{Asked, Limit, Policy, PolicyExt, Quota, Ready, Snapshot};
+use crate::policy::{Asked, Cost, Limit, Policy, PolicyExt, Quota, Ready, RuleEvent, Snapshot};
 use crate::stats::Stats;
-use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, Bounds, Tenant, WaiterId};
+use crate::units::{Nanos, saturating_nanos};
+use crate::wait_queue::{AfterUnlock, Arrival, Ask, Bounds, End, Place, Tenant, WaiterId};
+
+/// A decision counts this many waiters at most, one by one, so that no call takes long: behind more of them it takes a caller
+/// for earlier than it is.
+const MOST: usize = 128;
 
 /// A grant or a refusal. `None` if the caller has to wait.
 pub(crate) type Decided<P> = Option<Result<Charge<<P as Policy>::Receipt>, Error>>;
 
-/// Decides a call by the state alone: no caller waits, nothing is paused, and the cost is not zero.
+/// Decides a call by the state alone: no caller waits ahead of it, nothing is paused, and the cost is not zero.
 #[inline(always)]
 pub(crate) fn decide<P: Policy>(
     policy: &P,
@@ -63,13 +70,6 @@ pub(crate) enum Admission<P: Policy> {
     Waiting(WaiterId),
 }
 
-/// The decision about a waiting caller.
-pub(crate) enum WaitStatus<P: Policy> {
-    Over(Result<Charge<P::Receipt>, Error>),
-    /// The next event is at this time, if that is known.
-    Waiting(Option<Nanos>),
-}
-
 /// The state under the mutex.
 #[derive(Debug)]
 pub(crate) struct Inner<P: Policy> {
@@ -85,6 +85,7 @@ pub(crate) struct Inner<P: Policy> {
     pub(super) waiting: Option<Box<Waiting<P>>>,
 }
 
+/// What it is.
 impl<P: Policy> Inner<P> {
     pub(crate) fn new(policy: P, state: P::State, time: Monotone) -> Self {
         let charges_from = time.latest();
@@ -102,67 +103,8 @@ impl<P: Policy> Inner<P> {
         self.waiting.as_deref().is_none_or(Waiting::is_idle) && self.charges_from <= now
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| waiting.queue.is_closed)
-    }
-
-    /// Which of several rules is not ready at `at`: none of them in a pause.
-    pub(super) fn part_that_holds(
-        &self,
-        state: &P::State,
-        now: Nanos,
-        at: Nanos,
-        cost: P::Cost,
-    ) -> Option<Part> {
-        let is_paused = self.charges_from > now;
-        if is_paused { None } else { self.policy.limited_by(state, at, cost) }
-    }
-
-    /// The outcome of a waiter. While there is none, keeps `waker` to be called.
-    pub(crate) fn poll(&mut self, key: WaiterId, waker: &Waker) -> WaitStatus<P> {
-        if let Some(outcome) = self.take_outcome(key) {
-            return WaitStatus::Over(outcome);
-        }
-        let waiting = self.waiting();
-        waiting.queue.keep_waker(key, waker);
-        WaitStatus::Waiting(waiting.next_event())
-    }
-
-    /// Takes the outcome of a waiter, if there is one.
-    pub(super) fn take_outcome(
-        &mut self,
-        key: WaiterId,
-    ) -> Option<Result<Charge<P::Receipt>, Error>> {
-        self.waiting().take_outcome(key)
-    }
-
-    /// Changes the state, and in a pause also the one that counts if the pause ends now. `change` also gets the time from
-    /// which permits that come back count. Returns what it returned of the first.
-    pub(super) fn change_state<R>(
-        &mut self,
-        now: Nanos,
-        mut change: impl FnMut(&P, &mut P::State, Nanos) -> R,
-    ) -> R {
-        let Self { policy, state, waiting, .. } = self;
-        let from = self.charges_from.max(now);
-        let resumed = waiting.as_mut().and_then(|waiting| waiting.resumed.as_mut());
-        let result = change(policy, state, from);
-        if let Some(resumed) = resumed {
-            resumed.change(policy, now, |state| _ = change(policy, state, now));
-        }
-        result
-    }
-
-    /// Something happened that moves all waiters.
-    pub(crate) fn moved(&mut self, charges_from: Nanos) {
-        self.charges_from = self.charges_from.max(charges_from);
-        self.forget_tail();
-    }
-
-    pub(super) fn forget_tail(&mut self) {
-        if let Some(waiting) = &mut self.waiting {
-            waiting.tail = None;
-        }
     }
 
     pub(crate) fn policy(&self) -> &P {
@@ -192,18 +134,6 @@ impl<P: Policy> Inner<P> {
     /// How many callers of a tenant wait.
     pub(crate) fn queue_len_of(&self, tenant: Tenant) -> usize {
         self.waiting.as_ref().map_or(0, |waiting| waiting.queue.len_of(tenant))
-    }
-
-    /// What is done may change when the next waiter is granted.
-    pub(super) fn due_may_change(&mut self) {
-        if let Some(waiting) = &mut self.waiting {
-            waiting.due_is_current = false;
-        }
-    }
-
-    /// When the next waiter is granted, if that is known.
-    pub(super) fn due(&self) -> Option<Nanos> {
-        self.waiting.as_ref()?.due
     }
 
     pub(crate) fn available(&self, now: Nanos) -> P::Cost {
@@ -243,6 +173,262 @@ impl<P: Policy> Inner<P> {
         }
         Limit::all(&self.policy, &self.state, Asked { opens, ..Asked::now(now, cost) })
     }
+}
+
+/// A caller that comes.
+impl<P: Policy> Inner<P> {
+    /// Grants a new caller, refuses it if its timeout cannot be enough, or puts it into the queue at the place that it
+    /// claims.
+    pub(super) fn enter(
+        &mut self,
+        now: Nanos,
+        ask: &Ask<P::Cost>,
+        waker: Option<&Waker>,
+    ) -> Result<Admission<P>, Error> {
+        let entered = self.try_enter(now, ask, waker);
+        // A call for nothing is not counted.
+        self.stats.refused += u64::from(entered.is_err() && !ask.cost.is_zero());
+        entered
+    }
+
+    fn try_enter(
+        &mut self,
+        now: Nanos,
+        ask: &Ask<P::Cost>,
+        waker: Option<&Waker>,
+    ) -> Result<Admission<P>, Error> {
+        let &Ask { cost, max_wait, ahead, tenant } = ask;
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
+        if cost.is_zero() {
+            // A call for nothing need not wait.
+            return Ok(Admission::Granted(Charge::at_once(None)));
+        }
+        let place = Place::new(Arrival::new(now, ahead), tenant, cost.permits());
+        let queue = self.waiting.as_ref().map(|waiting| &waiting.queue);
+        if queue.is_none_or(|queue| queue.is_first(&place)) && self.charges_from <= now {
+            // Ahead of all waiters the state decides. If there are any, a refusal is for below.
+            let max_wait = max_wait.filter(|_| self.queue_len() == 0);
+            if let Some(decided) = self.decide(now, cost, max_wait) {
+                if let (Ok(_), Some(waiting)) = (&decided, &mut self.waiting) {
+                    waiting.queue.grant_at_once(&place);
+                }
+                return decided.map(Admission::Granted);
+            }
+        }
+        // It has to wait, if that helps.
+        self.policy.ready_at(&self.state, now, cost)?;
+        self.waiting().queue.take_turns_for(&place);
+        let deadline = max_wait.map(|wait| now.saturating_add(wait));
+        // While nothing else is in its way, its timeout has been found to be enough.
+        if let Some(deadline) = deadline.filter(|_| !self.is_quiet(now)) {
+            // To add numbers up takes less.
+            let most = if P::HOOKS.lock_free.is_some() { 64 * MOST } else { MOST };
+            let is_late = |ready: Ready| deadline <= now || deadline < ready.earliest();
+            // In time behind all waiters is in time at its place. Among tenants one that does not wait is granted when no
+            // caller waits.
+            let mut projected = self.projected(None, now, cost, most);
+            let does_wait = deadline > now || !self.waiting().queue.is_fair();
+            let at = Some(&place).filter(|place| does_wait && !self.waiting().queue.is_last(place));
+            let at = at.filter(|_| is_late(projected.0));
+            if at.is_some() {
+                projected = self.projected(at, now, cost, most);
+            }
+            if is_late(projected.0) {
+                if self.change_state(now, |policy, state, _| policy.refused(state, now, cost)) {
+                    projected = self.projected(at, now, cost, most);
+                }
+                let (ready, part) = projected;
+                return Err(Error::Denied { retry_after: ready.wait(now), part });
+            }
+        }
+        // And if there is room for it.
+        let waiting = self.waiting();
+        if let Some(limit) = waiting.exceeded_by(cost, tenant) {
+            let retry_after = match waiting.due.filter(|_| waiting.queue.len() > 0) {
+                Some(due) => Some(due.since(now)),
+                None => self.projected(Some(&place), now, cost, MOST).0.wait(now),
+            };
+            return Err(Error::QueueFull { limit, retry_after });
+        }
+        let joins = RuleEvent::Joins { queued: waiting.queued, cost };
+        let room = self.policy.event(&mut self.state, now, joins);
+        if room > now {
+            let (limit, retry_after) = (QueueLimit::Capacity, Some(room.since(now)));
+            return Err(Error::QueueFull { limit, retry_after });
+        }
+        let id = self.waiting().join(&place, (cost, now), deadline, waker.cloned());
+        Ok(Admission::Waiting(id))
+    }
+
+    /// Decides about a caller ahead of all waiters while nothing is paused, and counts a grant.
+    #[inline(always)]
+    pub(super) fn decide(
+        &mut self,
+        now: Nanos,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Decided<P> {
+        let decided = decide(&self.policy, &mut self.state, now, cost, max_wait)?;
+        if decided.is_ok() {
+            self.charges_from = now;
+            self.stats.granted += 1;
+        }
+        Some(decided)
+    }
+}
+
+/// The waiters.
+impl<P: Policy> Inner<P> {
+    /// Grants all that is due, in order, and refuses the waiters whose time is up.
+    pub(super) fn pump(&mut self, now: Nanos) {
+        let Some(waiting) = &mut self.waiting else { return };
+        // Not written where there is none, as in `WaitQueue::after_unlock`.
+        if waiting.resumed.is_some() && self.charges_from <= now {
+            waiting.resumed = None;
+        }
+        if waiting.queue.len() == 0 {
+            waiting.due = None;
+            return;
+        }
+        self.grant_due(now);
+        self.refuse_late(now);
+    }
+
+    /// Grants the waiters that are due, in their order, and notes when the next one is.
+    fn grant_due(&mut self, now: Nanos) {
+        while let Some(key) = self.waiting().queue.front() {
+            let queue = &self.waiting().queue;
+            let (&Waiter { cost, joined, .. }, deadline) = (&queue[key], queue.deadline(key));
+            let ready = match self.policy.ready_at(&self.state, now, cost) {
+                Ok(ready) => ready,
+                Err(error) => {
+                    self.turn_away(key, now, error.into());
+                    continue;
+                }
+            };
+            // It is charged as of the time at which it was ready, so that a late alarm costs nothing, but not before the last
+            // event or further back than the policy catches up.
+            let catch_up = now.saturating_sub(self.policy.catch_up());
+            let at = ready.earliest().max(joined).max(self.charges_from).max(catch_up);
+            if deadline.is_some_and(|deadline| deadline < at) {
+                let part = self.part_that_holds(&self.state, now, now, cost);
+                let retry_after = ready.and(Ready::At(at)).wait(now);
+                self.turn_away(key, now, Error::Denied { retry_after, part });
+            } else if at > now || matches!(ready, Ready::NotBefore(_)) {
+                // After a pause, if there is one.
+                let from = now.max(self.charges_from);
+                let limited_by = self.policy.limited_by(&self.state, from, cost);
+                let waiting = self.waiting();
+                waiting.due = matches!(ready, Ready::At(_)).then_some(at);
+                waiting.limited_by = limited_by;
+                return;
+            } else {
+                let receipt = Some(self.policy.charge(&mut self.state, at, cost));
+                let waited = at.since(joined);
+                self.charges_from = at;
+                self.stats.granted += 1;
+                self.stats.waited = self.stats.waited.saturating_add(waited);
+                let waiting = self.waiting();
+                let (waited, limited_by) = (saturating_nanos(waited), waiting.limited_by);
+                waiting.unlink(key, true);
+                waiting.finish(key, Ok(Charge { waited, receipt, limited_by }));
+            }
+        }
+        self.waiting().due = None;
+    }
+
+    /// Refuses the waiters whose time is up, and grants what is due then.
+    fn refuse_late(&mut self, now: Nanos) {
+        let mut over = Vec::new();
+        while let Some((deadline, key)) = self.waiting().queue.first_deadline()
+            && deadline <= now
+        {
+            // Replaced by a better answer, unless the policy panics before.
+            self.turn_away(key, now, Error::Denied { retry_after: None, part: None });
+            over.push(key);
+        }
+        if over.is_empty() {
+            return;
+        }
+        self.grant_due(now);
+        // All of them have left before the first `retry_after` is computed, and most of them have the same.
+        let mut last = None;
+        for key in over {
+            let queue = &self.waiting().queue;
+            let &Waiter { cost, joined, .. } = &queue[key];
+            let place = queue.place_of(key).later(now.since(joined));
+            let (ready, part) = match last {
+                Some((caller, projected)) if caller == (cost, place) => projected,
+                _ => self.projected(Some(&place), now, cost, MOST),
+            };
+            last = Some(((cost, place), (ready, part)));
+            self.waiting().finish(key, Err(Error::Denied { retry_after: ready.wait(now), part }));
+        }
+    }
+
+    /// Which of several rules is not ready at `at`: none of them in a pause.
+    pub(super) fn part_that_holds(
+        &self,
+        state: &P::State,
+        now: Nanos,
+        at: Nanos,
+        cost: P::Cost,
+    ) -> Option<Part> {
+        let is_paused = self.charges_from > now;
+        if is_paused { None } else { self.policy.limited_by(state, at, cost) }
+    }
+
+    /// Takes a waiter out of the queue without a grant.
+    fn turn_away(&mut self, key: WaiterId, now: Nanos, error: Error) {
+        self.stats.refused += 1;
+        self.depart(key, now);
+        self.waiting().finish(key, Err(error));
+    }
+
+    /// A waiter leaves without a grant. If it was the head, waiters behind it get no credit for time before now.
+    fn depart(&mut self, key: WaiterId, now: Nanos) {
+        let waiting = self.waiting();
+        let was_head = waiting.queue.front() == Some(key);
+        waiting.unlink(key, false);
+        if was_head {
+            self.charges_from = self.charges_from.max(now);
+        }
+    }
+
+    /// A waiting caller leaves: its entry is removed, and a grant that it did not take is given back.
+    pub(crate) fn leave(&mut self, key: WaiterId, now: Nanos) {
+        let cost = self.waiting().queue[key].cost;
+        match self.take_outcome(key) {
+            None => {
+                self.stats.given_up += 1;
+                self.depart(key, now);
+                self.waiting().queue.remove(key);
+            }
+            Some(Ok(charge)) => self.give_up(now, cost, charge),
+            Some(Err(_)) => {}
+        }
+    }
+
+    /// The outcome of a waiter. While there is none, keeps `waker` to be called, and tells when the next event is, if that
+    /// is known.
+    pub(crate) fn poll(
+        &mut self,
+        key: WaiterId,
+        waker: &Waker,
+    ) -> Result<Outcome<P::Receipt>, Option<Nanos>> {
+        self.take_outcome(key).ok_or_else(|| {
+            let waiting = self.waiting();
+            waiting.queue.keep_waker(key, waker);
+            waiting.next_event()
+        })
+    }
+
+    /// Takes the outcome of a waiter, if there is one.
+    pub(super) fn take_outcome(&mut self, key: WaiterId) -> Option<Outcome<P::Receipt>> {
+        self.waiting().take_outcome(key)
+    }
 
     /// Sets the alarm for the next grant or deadline. What is left to do after the lock is released.
     pub(super) fn arm(&mut self, now: Nanos, alarm: impl FnOnce() -> Alarm) -> AfterUnlock {
@@ -263,5 +449,226 @@ impl<P: Policy> Inner<P> {
         let Some(waiting) = &mut self.waiting else { return AfterUnlock::default() };
         waiting.queue.forget_alarm();
         waiting.queue.after_unlock(None)
+    }
+}
+
+/// Changes, of a charge or of the whole line.
+///
+/// A pause changes the state at its begin, so that all projections are those of its end. For an early end the line keeps a
+/// second state: the one that it would have if the pause had ended at the last change.
+impl<P: Policy> Inner<P> {
+    /// Changes the state, and in a pause also the one that counts if the pause ends now. `change` also gets the time from
+    /// which permits that come back count. Returns what it returned of the first.
+    fn change_state<R>(
+        &mut self,
+        now: Nanos,
+        mut change: impl FnMut(&P, &mut P::State, Nanos) -> R,
+    ) -> R {
+        let Self { policy, state, waiting, .. } = self;
+        let result = change(policy, state, self.charges_from.max(now));
+        if let Some(resumed) = waiting.as_mut().and_then(|waiting| waiting.resumed.as_mut()) {
+            let Resumed { state, began, until } = resumed;
+            // A pause that has taken no time discards nothing.
+            if now != *began {
+                policy.pause(state, *until, now);
+            }
+            change(policy, state, now);
+            *until = now;
+        }
+        result
+    }
+
+    /// Nothing is charged before this time any more.
+    fn moved(&mut self, charges_from: Nanos) {
+        self.charges_from = self.charges_from.max(charges_from);
+    }
+
+    pub(crate) fn set_policy(&mut self, now: Nanos, policy: P) {
+        self.change_state(now, |old, state, _| policy.migrate(old, state, now));
+        self.policy = policy;
+        self.moved(now);
+        // Requests that exceed the new capacity need not wait, nor count for others.
+        let Some(waiting) = &self.waiting else { return };
+        let too_much = |key| {
+            let error = self.policy.ready_at(&self.state, now, waiting.queue[key].cost).err()?;
+            Some((key, Error::from(error)))
+        };
+        let over: Vec<_> = waiting.queue.ahead_of(None).filter_map(too_much).collect();
+        for (key, error) in over {
+            self.turn_away(key, now, error);
+        }
+    }
+
+    /// Changes a charge that was granted before. Returns the receipt of the rest. Fails if the shortfall takes too long to
+    /// pay off.
+    pub(crate) fn change(
+        &mut self,
+        now: Nanos,
+        change: &Change<P>,
+    ) -> Result<Option<P::Receipt>, ExceedsCapacity> {
+        let &Change { more, part, less, ref receipt } = change;
+        if !more.is_zero() {
+            self.policy.check_debt(&self.state, now, more)?;
+        }
+        let receipt = self.change_state(now, |policy, state, from| {
+            if !more.is_zero() {
+                policy.charge(state, now, more);
+            }
+            let mut receipt = receipt.clone();
+            if !part.is_zero() {
+                receipt = receipt.map(|receipt| policy.refund(state, from, part, receipt));
+            }
+            if P::HELD && !less.is_zero() {
+                policy.release(state, now, less);
+            }
+            receipt
+        });
+        self.moved(now);
+        Ok(receipt)
+    }
+
+    /// Gives back what a grant held, if no caller waits for it and the time does not matter. Returns whether it did.
+    #[inline(always)]
+    pub(super) fn release_at_once(&mut self, cost: P::Cost) -> bool {
+        let is_alone = |waiting: &Waiting<P>| waiting.is_idle() && waiting.resumed.is_none();
+        let is_quiet = self.waiting.as_deref().is_none_or(is_alone);
+        if is_quiet {
+            let now = self.time.latest();
+            self.policy.release(&mut self.state, now, cost);
+        }
+        is_quiet
+    }
+
+    /// The caller did not take its grant.
+    pub(crate) fn give_up(&mut self, now: Nanos, cost: P::Cost, charge: Charge<P::Receipt>) {
+        if !cost.is_zero() {
+            self.stats.given_up += 1;
+            // Without a shortfall it cannot fail.
+            let _ = self.change(now, &Change::back(cost, cost, charge.receipt));
+        }
+    }
+
+    /// Charges a cost whether it is ready or not, before all waiters.
+    #[cfg(feature = "feedback")]
+    pub(crate) fn take_anyway(
+        &mut self,
+        now: Nanos,
+        cost: P::Cost,
+    ) -> Result<Charge<P::Receipt>, ExceedsCapacity> {
+        if !cost.is_zero() {
+            self.policy.check_debt(&self.state, now, cost)?;
+            self.stats.granted += 1;
+        }
+        let receipt = self.change_state(now, |policy, state, _| {
+            (!cost.is_zero()).then(|| policy.charge(state, now, cost))
+        });
+        self.moved(now);
+        Ok(Charge::at_once(receipt))
+    }
+
+    pub(crate) fn pause(&mut self, now: Nanos, duration: Duration) {
+        if duration.is_zero() {
+            return;
+        }
+        let until = now.saturating_add(duration.min(Nanos::HORIZON));
+        let before = (self.charges_from <= now).then(|| self.state.clone());
+        self.policy.pause(&mut self.state, now, until);
+        self.stats.pauses += u64::from(until > self.charges_from);
+        if let Some(state) = before {
+            self.waiting().resumed = Some(Resumed { state, began: now, until: now });
+        }
+        self.moved(until);
+    }
+
+    /// Ends a pause, as if it had been made to end now.
+    pub(crate) fn resume(&mut self, now: Nanos) {
+        // Brings the second state up to date.
+        self.change_state(now, |_, _, _| ());
+        let resumed = self.waiting.as_mut().and_then(|waiting| waiting.resumed.take());
+        if let Some(Resumed { state, .. }) = resumed
+            && self.charges_from > now
+        {
+            self.state = state;
+            self.charges_from = now;
+        }
+    }
+
+    /// Begins anew. Callers that wait go on waiting.
+    pub(crate) fn reset(&mut self, now: Nanos) {
+        self.resume(now);
+        self.change_state(now, |policy, state, _| _ = policy.tell(state, now, RuleEvent::Reset));
+        self.moved(now);
+    }
+}
+
+/// The end.
+impl<P: Policy> Inner<P> {
+    /// Whether no caller waits and no place in flight is held.
+    fn is_drained(&self) -> bool {
+        self.queue_len() == 0 && (!P::HELD || self.policy.idle_at(&self.state).is_some())
+    }
+
+    pub(super) fn wake_if_drained(&mut self) {
+        if self.is_closed() && self.is_drained() {
+            self.waiting().queue.wake_drained();
+        }
+    }
+
+    /// `Err`: not yet, and when the line moves next, if that is known.
+    pub(crate) fn end(&mut self, now: Nanos, end: End<'_>) -> Result<bool, Option<Nanos>> {
+        match end {
+            End::IsClosed => return Ok(self.is_closed()),
+            End::IsDrained(_) if self.is_drained() => {}
+            End::IsDrained(waker) => {
+                let waiting = self.waiting();
+                waiting.queue.keep_until_drained(waker);
+                return Err(waiting.next_event());
+            }
+            End::Serve => self.waiting().queue.is_closed = true,
+            End::Close => {
+                self.waiting().queue.is_closed = true;
+                while let Some(key) = self.waiting().queue.front() {
+                    self.turn_away(key, now, Error::Closed);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Beside a word: what it has charged is noted in the state, and the state is published as the word.
+impl<P: Policy> Inner<P> {
+    /// Takes the state over from the word, if that holds it.
+    pub(super) fn take_over(
+        &mut self,
+        word: &Word,
+        now: impl FnOnce(&mut Monotone) -> Nanos,
+    ) -> Nanos {
+        let positions = word.lock(&mut self.published);
+        // Read under the lock, so that the order of times is the order of events.
+        let now = now(&mut self.time);
+        if let Some(lock_free) = P::HOOKS.lock_free
+            && let Some([before, position]) = positions
+        {
+            let state = (lock_free.state)(&mut self.state);
+            state.position = position;
+            if position != before
+                && let Some(schedule) = (lock_free.schedule)(&self.policy)
+            {
+                schedule.note_charges(state, before, now.min(self.published.until));
+            }
+        }
+        now
+    }
+
+    /// Lets the word decide again, if no caller waits and nothing is paused.
+    pub(super) fn publish(&mut self, word: &Word, now: Nanos) {
+        if let Some(lock_free) = P::HOOKS.lock_free
+            && self.is_quiet(now)
+            && let Some(schedule) = (lock_free.schedule)(&self.policy)
+        {
+            let state = (lock_free.state)(&mut self.state);
+            word.publish(&mut self.published, &schedule, state, now);
+        }
     }
 }

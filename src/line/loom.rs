@@ -8,7 +8,7 @@
 mod closing;
 
 use super::testing::{self, ask, ask_now, read_once, stand_at};
-use super::{Admission, Change, Charge, Line, WaitStatus};
+use super::{Admission, Change, Charge, Line};
 use crate::clock::OnAlarm;
 use crate::policy::gcra::Gcra;
 use crate::policy::smooth_bursty::SmoothBursty;
@@ -57,7 +57,7 @@ impl Modelled for TokenBucket {
     }
 }
 
-/// By the word, and what takes more than a 64th of the store is recorded: more than 31,250 of two million, which a
+/// By the word, and what takes more than a 64th of the store by the mutex: more than 31,250 of two million, which a
 /// nanosecond each fill in two milliseconds.
 impl Modelled for Gcra {
     fn at(nanos: u64) -> Self {
@@ -317,7 +317,7 @@ fn a_refund_across_a_change_brings_no_old_word_back() {
     check_with_refunds::<SmoothBursty>(2, &[&[Try(1), Try(1)], &[TryAndRefund(3), SetPolicy(7)]]);
 }
 
-/// Calls that are recorded, and calls that are not, while others take the mutex.
+/// Calls by the mutex beside calls by the word.
 #[test]
 fn what_is_recorded_is_charged_once_and_comes_back_once() {
     use Call::{Pause, SetPolicy, Try, TryAndRefund};
@@ -377,7 +377,7 @@ fn a_caller_that_stays_is_granted_once_and_one_that_leaves_pays_nothing() {
         line.on_alarm();
         other.join().expect("no panic");
         let standing = line.with_lock(|inner, _| inner.poll(key, Waker::noop()));
-        assert!(matches!(standing, WaitStatus::Over(Ok(_))));
+        assert!(matches!(standing, Ok(Ok(_))));
         assert_eq!(line.with_lock(|inner, _| inner.queue_len()), 0);
     });
 }
@@ -411,7 +411,7 @@ fn each_caller_that_stays_is_granted_once_among_three() {
         line.on_alarm();
         if let Some(key) = stays {
             let standing = line.with_lock(|inner, _| inner.poll(key, Waker::noop()));
-            assert!(matches!(standing, WaitStatus::Over(Ok(_))));
+            assert!(matches!(standing, Ok(Ok(_))));
         }
         assert_eq!(line.with_lock(|inner, _| inner.queue_len()), 0);
         assert!((2..=3).contains(&line.stats().granted));

@@ -5,11 +5,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::testing::{self, ask, stand_at};
-use super::{Admission, Inner, Line, WaitStatus};
+use super::{Admission, Inner, Line};
 use crate::clock::OnAlarm;
 use crate::error::Error;
 use crate::policy::Policy;
-use crate::policy::sliding_window::SlidingWindowLog;
 use crate::policy::smooth_bursty::SmoothBursty;
 use crate::policy::smooth_warming_up::SmoothWarmingUp;
 use crate::policy::token_bucket::TokenBucket;
@@ -86,7 +85,7 @@ fn a_grant_that_was_due_in_time_is_given_although_the_alarm_is_late() {
     stand_at(at(timeout + Duration::from_millis(1)));
     line.on_alarm();
     let standing = line.with_lock(|inner, _| inner.poll(key, Waker::noop()));
-    let WaitStatus::Over(Ok(charge)) = standing else { panic!("it was due in time") };
+    let Ok(Ok(charge)) = standing else { panic!("it was due in time") };
     assert_eq!(charge.waited, 200_000_000);
 }
 
@@ -98,27 +97,7 @@ fn a_grant_that_comes_far_too_late_is_refused() {
     stand_at(at(60 * SECOND));
     line.on_alarm();
     let standing = line.with_lock(|inner, _| inner.poll(key, Waker::noop()));
-    assert!(matches!(standing, WaitStatus::Over(Err(Error::Denied { .. }))));
-}
-
-/// Each that is granted a little late moves those behind it. Once these are no more than the late ones, they are looked
-/// at anew.
-#[test]
-fn what_late_grants_have_moved_is_predicted_anew() {
-    let line = line(SlidingWindowLog::new(1, SECOND));
-    assert!(ask(&line, Nanos::ZERO, 1, None).is_ok());
-    (0..10).for_each(|_| _ = join(&line, None));
-    let predicted = |now| match ask(&line, at(now), 1, Some(Duration::ZERO)) {
-        Err(error) => error.retry_after(),
-        Ok(_) => panic!("ten wait"),
-    };
-    assert_eq!(predicted(Duration::ZERO), Some(11 * SECOND));
-    let mut now = Duration::ZERO;
-    for waiting in (4..10).rev() {
-        now += SECOND + Duration::from_millis(2);
-        assert_eq!(waiting_after(&line, now), waiting);
-    }
-    assert_eq!(predicted(now), Some(5 * SECOND));
+    assert!(matches!(standing, Ok(Err(Error::Denied { .. }))));
 }
 
 /// The word with all that it means, as it stands in memory.
@@ -181,7 +160,7 @@ fn the_word_decides_for_a_slot_of_time() {
 }
 
 /// A call for more than a 64th of the store, or later than that, leaves the levels that it would leave under the
-/// lock. The word is not locked for it.
+/// lock. The word is open again after it.
 #[test]
 fn what_the_word_does_not_decide_alone_is_recorded() {
     let policy = TokenBucket::new(Rate::per_second(10.0), 10);
@@ -202,7 +181,7 @@ fn what_the_word_does_not_decide_alone_is_recorded() {
         }
         assert!(charges[0].is_some());
         assert_eq!(charges[0], charges[1]);
-        open += usize::from(!short.word.as_ref().expect("a word").is_locked());
+        open += usize::from(short.word.as_ref().expect("a word").position().is_some());
     }
     let states = [&short, &long].map(|line| line.with_lock(|it, _| it.state.clone()));
     assert_eq!(states[0], states[1]);

@@ -1,17 +1,57 @@
-//! The callers that wait in a line, what each asks for, and the state behind them.
+//! What a line has charged, and the callers that wait in it.
 
 use std::task::Waker;
 use std::time::Duration;
 
-use slab::Slab;
-
-use super::charge::Charge;
-use crate::clock::KEEP;
 use crate::error::{Error, QueueLimit};
 use crate::part::Part;
-use crate::policy::{Cost, Policy, PolicyExt, Ready};
+use crate::policy::{Cost, Policy};
 use crate::units::Nanos;
 use crate::wait_queue::{Bounds, Place, Tenant, WaitQueue, WaiterId, Waits};
+
+/// Permits that were charged.
+#[derive(Clone, Debug)]
+pub struct Charge<R> {
+    /// In nanoseconds: to make a `Duration` of each would take longer than to decide.
+    pub(crate) waited: u64,
+    /// `None` for a cost of zero.
+    pub(crate) receipt: Option<R>,
+    /// Which of several rules the line waited for last.
+    pub(crate) limited_by: Option<Part>,
+}
+
+impl<R> Charge<R> {
+    /// Of a caller that did not wait.
+    #[inline(always)]
+    pub(crate) fn at_once(receipt: Option<R>) -> Self {
+        Self { waited: 0, receipt, limited_by: None }
+    }
+
+    /// Moves the charge out; without a receipt nothing is left to give back.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Self {
+        Self { receipt: self.receipt.take(), ..*self }
+    }
+}
+
+/// How a charge changes later.
+#[derive(Debug)]
+pub(crate) struct Change<P: Policy> {
+    /// Is charged.
+    pub(crate) more: P::Cost,
+    /// Is given back at the price that was paid.
+    pub(crate) part: P::Cost,
+    /// The places in flight that are given back.
+    pub(crate) less: P::Cost,
+    pub(crate) receipt: Option<P::Receipt>,
+}
+
+impl<P: Policy> Change<P> {
+    /// Gives back `part`, and the places of `held`.
+    pub(crate) fn back(part: P::Cost, held: P::Cost, receipt: Option<P::Receipt>) -> Self {
+        Self { more: P::Cost::default(), part, less: held, receipt }
+    }
+}
 
 pub(super) type Outcome<R> = Result<Charge<R>, Error>;
 
@@ -19,11 +59,6 @@ pub(super) type Outcome<R> = Result<Charge<R>, Error>;
 #[derive(Debug)]
 pub(super) struct Waiting<P: Policy> {
     pub(super) queue: WaitQueue<Waiter<P>>,
-    /// What callers that are out of the order have not learnt yet. Apart from the entries of the queue: a crowd has many of
-    /// these, and few outcomes at a time.
-    outcomes: Slab<Outcome<P::Receipt>>,
-    /// The state behind all waiting callers, where the policy needs that to say when a newcomer is ready.
-    pub(super) tail: Option<Tail<P::State, P::Cost>>,
     /// How many permits the waiting callers ask for.
     pub(super) permits: u64,
     /// The same, part by part.
@@ -31,8 +66,6 @@ pub(super) struct Waiting<P: Policy> {
     pub(super) bounds: Bounds,
     /// When the next waiter is granted, if that is known.
     pub(super) due: Option<Nanos>,
-    /// Whether nothing that `due` depends on has changed since it was computed.
-    pub(super) due_is_current: bool,
     /// Which of several rules it waits for.
     pub(super) limited_by: Option<Part>,
     /// In a pause.
@@ -48,36 +81,12 @@ pub(super) struct Resumed<S> {
     pub(super) until: Nanos,
 }
 
-impl<S> Resumed<S> {
-    /// Changes the state, once it is that of `now`.
-    pub(super) fn change<P: Policy<State = S>>(
-        &mut self,
-        policy: &P,
-        now: Nanos,
-        change: impl FnOnce(&mut S),
-    ) {
-        let Self { state, began, until } = self;
-        // A pause that has taken no time discards nothing.
-        if now != *began {
-            policy.pause(state, *until, now);
-        }
-        change(state);
-        *until = now;
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Waiter<P: Policy> {
     pub(super) cost: P::Cost,
     pub(super) joined: Nanos,
-    /// The place of its outcome, if there is one.
-    outcome: Option<WaiterId>,
-}
-
-impl<P: Policy> Waiter<P> {
-    pub(super) fn new(cost: P::Cost, joined: Nanos) -> Self {
-        Self { cost, joined, outcome: None }
-    }
+    /// Once it is out of the order. In a box, as a crowd waits and few have an outcome at a time.
+    outcome: Option<Box<Outcome<P::Receipt>>>,
 }
 
 impl<P: Policy> Waits for Waiter<P> {
@@ -92,13 +101,10 @@ impl<P: Policy> Default for Waiting<P> {
     fn default() -> Self {
         Self {
             queue: WaitQueue::new(),
-            outcomes: Slab::new(),
-            tail: None,
             permits: 0,
             queued: Default::default(),
             bounds: Bounds::NONE,
             due: None,
-            due_is_current: false,
             limited_by: None,
             resumed: None,
         }
@@ -117,13 +123,13 @@ impl<P: Policy> Waiting<P> {
     pub(super) fn join(
         &mut self,
         place: &Place,
-        waiter: Waiter<P>,
+        (cost, joined): (P::Cost, Nanos),
         deadline: Option<Nanos>,
         waker: Option<Waker>,
     ) -> WaiterId {
-        self.permits = self.permits.saturating_add(waiter.cost.permits());
-        self.queued = waiter.cost.add_to(self.queued);
-        self.queue.join(place, waiter, deadline, waker)
+        self.permits = self.permits.saturating_add(cost.permits());
+        self.queued = cost.add_to(self.queued);
+        self.queue.join(place, Waiter { cost, joined, outcome: None }, deadline, waker)
     }
 
     /// How long the first four callers have waited.
@@ -132,32 +138,24 @@ impl<P: Policy> Waiting<P> {
         first.map(|id| now.since(self.queue[id].joined)).collect()
     }
 
-    /// The front of the queue is granted. It still has to learn the outcome.
-    pub(super) fn grant(&mut self, id: WaiterId) {
-        self.queue.grant(id);
-        self.forget_cost(id);
-    }
-
-    fn forget_cost(&mut self, id: WaiterId) {
+    /// Takes a caller out of the order; it may still have to learn the outcome. `is_granted`: as the first one, in its
+    /// turn.
+    pub(super) fn unlink(&mut self, id: WaiterId, is_granted: bool) {
         let cost = self.queue[id].cost;
         self.permits = self.permits.saturating_sub(cost.permits());
         self.queued = cost.take_from(self.queued);
-    }
-
-    /// Takes a caller out of the order; it may still have to learn the outcome.
-    pub(super) fn unlink(&mut self, id: WaiterId) {
-        self.queue.unlink(id);
-        self.forget_cost(id);
+        if is_granted {
+            self.queue.grant(id);
+        } else {
+            self.queue.unlink(id);
+        }
     }
 
     /// Sets the outcome of a caller that is out of the order, and wakes it.
     // Not inlined, because several places need it, and none of them is short.
     #[inline(never)]
     pub(super) fn finish(&mut self, id: WaiterId, outcome: Outcome<P::Receipt>) {
-        match &mut self.queue[id].outcome {
-            Some(kept) => self.outcomes[kept.place()] = outcome,
-            none => *none = Some(WaiterId::new(self.outcomes.insert(outcome))),
-        }
+        self.queue[id].outcome = Some(Box::new(outcome));
         self.queue.wake(id);
     }
 
@@ -167,12 +165,9 @@ impl<P: Policy> Waiting<P> {
 
     /// Takes the outcome of a waiter, if there is one, and then removes its entry.
     pub(super) fn take_outcome(&mut self, id: WaiterId) -> Option<Outcome<P::Receipt>> {
-        let outcome = self.outcomes.remove(self.queue[id].outcome.take()?.place());
-        if self.outcomes.is_empty() && self.outcomes.capacity() > KEEP {
-            self.outcomes = Slab::new();
-        }
+        let outcome = self.queue[id].outcome.take()?;
         self.queue.remove(id);
-        Some(outcome)
+        Some(*outcome)
     }
 
     /// Whether no caller waits, and none is refused because the line is closed.
@@ -181,78 +176,9 @@ impl<P: Policy> Waiting<P> {
         self.queue.len() == 0 && !self.queue.is_closed
     }
 
-    /// Whether no waiter is granted or refused by now. If it is unknown when the next one is, each use of the line looks.
-    pub(super) fn rests(&self, now: Nanos) -> bool {
-        let is_early = || {
-            self.due.is_some_and(|due| due > now)
-                && self.queue.first_deadline().is_none_or(|(deadline, _)| deadline > now)
-        };
-        self.due_is_current && (self.queue.len() == 0 || is_early())
-    }
-
     /// When something happens next by itself.
     pub(super) fn next_event(&self) -> Option<Nanos> {
         let deadline = self.queue.first_deadline().map(|(deadline, _)| deadline);
         self.due.into_iter().chain(deadline).min()
-    }
-}
-
-/// The state of the policy when all waiting callers have been charged, each as soon as it is ready.
-#[derive(Clone, Debug)]
-pub(super) struct Tail<S, C: Cost> {
-    pub(super) state: S,
-    /// When the last of them is charged; at least.
-    pub(super) ready: Ready,
-    /// How many waiters have left, or were granted late, since this was computed. It is too late by the first,
-    /// too early by the second.
-    pub(super) left: usize,
-    pub(super) late: usize,
-    /// The cost of each of them; `None` if the costs differ, or if there is none.
-    cost: Option<C>,
-    is_mixed: bool,
-}
-
-/// While no more than one waiter in 64 has left, waiters whose time is up get their `retry_after` by the last
-/// projection. So a crowd that times out does not need a walk for each.
-pub(super) const ROUGHLY: usize = 64;
-
-impl<S, C: Cost> Tail<S, C> {
-    /// The state before any of them is charged.
-    pub(super) fn new(state: S, from: Nanos) -> Self {
-        let ready = Ready::At(from);
-        Self { state, ready, left: 0, late: 0, cost: None, is_mixed: false }
-    }
-
-    /// Whether it does not matter in which order one more caller is charged.
-    pub(super) fn is_all(&self, cost: C) -> bool {
-        !self.is_mixed && self.cost == Some(cost)
-    }
-
-    /// Whether the first waiter that waits for a release was assumed to be granted before `now`.
-    pub(super) fn is_stale(&self, now: Nanos) -> bool {
-        matches!(self.ready, Ready::NotBefore(at) if at < now)
-    }
-
-    /// Charges one more as soon as it is ready, at `now` or later. Returns whether later waiters are predictable.
-    pub(super) fn join<P: Policy<State = S, Cost = C>>(
-        &mut self,
-        policy: &P,
-        now: Nanos,
-        cost: C,
-    ) -> bool {
-        self.is_mixed |= self.cost.is_some_and(|others| others != cost);
-        self.cost = Some(cost);
-        if matches!(self.ready, Ready::NotBefore(_)) {
-            // There may be more waiters than those that were visited.
-            self.is_mixed = true;
-            return false;
-        }
-        let from = self.ready.earliest().max(now);
-        // A request that exceeds the capacity is refused in its turn.
-        if let Ok(ready) = policy.ready_at(&self.state, from, cost) {
-            self.ready = self.ready.and(ready).and(Ready::At(from));
-            policy.charge(&mut self.state, self.ready.earliest(), cost);
-        }
-        true
     }
 }

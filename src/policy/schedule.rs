@@ -126,12 +126,6 @@ impl RateState {
         self.position = position;
     }
 
-    /// The charge of a receipt found `level`.
-    #[inline]
-    pub(crate) fn note(&mut self, units: u64, receipt: &RateReceipt, level: i64) {
-        self.lows.note(units, receipt.mark, level.into());
-    }
-
     /// Nothing is charged now, but no charge so far can give back more than `level`.
     fn bound(&mut self, level: i128) {
         self.lows.bound(self.mark(), level);

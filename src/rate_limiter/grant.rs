@@ -1,13 +1,14 @@
-//! Permits that were granted.
+//! Permits that were granted, and where they come from: a line, or a key without waiters.
 
 use std::fmt;
+use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::grant_owner::GrantOwner;
-use crate::error::Error;
+use super::open_grant::{GrantId, OpenGrant};
+use crate::error::{Error, ExceedsCapacity};
 use crate::limiter::{Granted, Metered, sealed::Sealed};
-use crate::line::{Change, Charge, Line};
+use crate::line::{Change, Charge, Inner, Line};
 use crate::part::Part;
 use crate::policy::{Cost, Policy, Quota};
 use crate::unwinding::in_drop;
@@ -88,7 +89,7 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// The quota that remains now, after this and all later grants.
     #[must_use]
     pub fn quota(&self) -> Quota<P::Cost> {
-        self.source.quota()
+        self.source.with_line(|line| line.look(Inner::quota))
     }
 
     /// Converts the grant into one without a borrow, which can move into a task.
@@ -106,10 +107,10 @@ impl<'a, P: Policy> Grant<'a, P> {
     /// ```
     #[must_use]
     pub fn into_owned(mut self) -> Grant<'static, P> {
-        let source = self.source.take().into_owned();
+        let source = self.source.take_owned();
         let (returnable, charge) = (self.returnable, self.charge.take());
         // `self` keeps no permits to give back.
-        Grant { source, cost: std::mem::take(&mut self.cost), returnable, charge }
+        Grant { source, cost: mem::take(&mut self.cost), returnable, charge }
     }
 
     /// Corrects the cost once the actual one is known. An excess is given back as by
@@ -139,7 +140,7 @@ impl<'a, P: Policy> Grant<'a, P> {
         // The smaller of `less` and `returnable`.
         let part = less.saturating_sub(less.saturating_sub(self.returnable));
         let receipt = self.charge.receipt.clone();
-        self.charge.receipt = self.source.change(&Change { more, part, less, receipt })?;
+        self.charge.receipt = self.change(&Change { more, part, less, receipt })?;
         self.returnable = self.returnable.saturating_sub(part);
         self.cost = actual;
         Ok(())
@@ -147,11 +148,11 @@ impl<'a, P: Policy> Grant<'a, P> {
 
     /// Gives the permits back, for a request that was not made.
     ///
-    /// The limiter then has what it would have had they never been taken: all of them before any later grant, and
-    /// later the part for which there was room since. So a bucket returns `min(n, capacity - the most that was there
-    /// since)`, and windows and logs return all permits that still count. Policies that store nothing return nothing after
-    /// a later grant: [`SmoothBursty::evenly_spaced`](crate::SmoothBursty::evenly_spaced) and
-    /// [`SmoothWarmingUp`](crate::SmoothWarmingUp). What would have been stored in a pause does not come back.
+    /// The limiter then has what it would have had they never been taken: all of them before any later grant, and later the
+    /// part for which there was room since. So a bucket returns `min(n, capacity - the most that was there since)`, and
+    /// windows and logs return all permits that still count. Policies that store nothing
+    /// ([`evenly_spaced`](crate::SmoothBursty::evenly_spaced), [`SmoothWarmingUp`](crate::SmoothWarmingUp)) return nothing after
+    /// a later grant. What would have been stored in a pause does not come back.
     ///
     /// Without a refund the permits stay charged when the grant is dropped; only places in flight come back then.
     ///
@@ -189,10 +190,14 @@ impl<'a, P: Policy> Grant<'a, P> {
     fn refund_now(&mut self) {
         let (part, receipt) = (self.returnable, self.charge.receipt.take());
         // Nothing is left for the drop to release.
-        let held = std::mem::take(&mut self.cost);
+        let held = mem::take(&mut self.cost);
         // Permits and places at once: between the two a waiter could be refused.
         // Without a shortfall it cannot fail.
-        let _ = self.source.change(&Change::back(part, held, receipt));
+        let _ = self.change(&Change::back(part, held, receipt));
+    }
+
+    fn change(&self, change: &Change<P>) -> Result<Option<P::Receipt>, ExceedsCapacity> {
+        self.source.with_line(|line| line.change(change))
     }
 }
 
@@ -265,5 +270,108 @@ impl<P: Policy> Drop for Grant<'_, P> {
 impl<P: Policy> fmt::Debug for Grant<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant").field("cost", &self.cost).field("waited", &self.waited()).finish()
+    }
+}
+
+/// The source of a grant's permits. A call that is decided at once borrows it, so that it counts no reference.
+// Dropped by hand: dropping a borrow does nothing, but the compiler calls the drop of this enum as a
+// function, which takes a quarter of the time of a call.
+pub(crate) struct GrantOwner<'a, P: Policy>(ManuallyDrop<Kind<'a, P>>);
+
+enum Kind<'a, P: Policy> {
+    Borrowed(&'a Arc<Line<P>>),
+    Owned(Arc<Line<P>>),
+    /// A key without waiters. It stays in the table as long as the grant can be settled.
+    Key(&'a dyn Keys<P>, &'a OpenGrant, GrantId),
+    OwnedKey(Arc<dyn Keys<P>>, GrantId),
+    Dropped,
+}
+
+/// A table of keys.
+pub(crate) trait Keys<P: Policy>: Send + Sync {
+    /// The limiter of the key of a grant that is kept.
+    fn line(&self, id: GrantId) -> Option<Arc<Line<P>>>;
+
+    /// The grant can no longer be settled.
+    fn close(&self, id: GrantId);
+
+    fn share(&self) -> Arc<dyn Keys<P>>;
+}
+
+impl<'a, P: Policy> GrantOwner<'a, P> {
+    #[inline]
+    fn borrowed(line: &'a Arc<Line<P>>) -> Self {
+        Self(ManuallyDrop::new(Kind::Borrowed(line)))
+    }
+
+    pub(crate) fn owned(line: Arc<Line<P>>) -> Self {
+        Self(ManuallyDrop::new(Kind::Owned(line)))
+    }
+
+    /// The grant must have been opened.
+    #[inline]
+    pub(crate) fn key(keys: &'a dyn Keys<P>, open: &'a OpenGrant, id: GrantId) -> Self {
+        Self(ManuallyDrop::new(Kind::Key(keys, open, id)))
+    }
+
+    /// Moves the source out.
+    fn take(&mut self) -> Kind<'a, P> {
+        ManuallyDrop::into_inner(mem::replace(&mut self.0, ManuallyDrop::new(Kind::Dropped)))
+    }
+
+    /// Uses the line. A key gets one now, if it has none.
+    fn with_line<R>(&self, act: impl FnOnce(&Line<P>) -> R) -> R {
+        let of_key = match &*self.0 {
+            Kind::Borrowed(line) => return act(line),
+            Kind::Owned(line) => return act(line),
+            Kind::Key(keys, _, id) => keys.line(*id),
+            Kind::OwnedKey(keys, id) => keys.line(*id),
+            Kind::Dropped => None,
+        };
+        act(&of_key.unwrap_or_else(|| unreachable!("the grant keeps its key")))
+    }
+
+    /// Called when the grant is dropped.
+    #[inline(always)]
+    fn release(&self, cost: P::Cost) {
+        match &*self.0 {
+            Kind::Borrowed(line) => line.release(cost),
+            Kind::Owned(line) => line.release(cost),
+            // A key with a place in flight has a line.
+            Kind::Key(..) | Kind::OwnedKey(..) | Kind::Dropped => {}
+        }
+    }
+
+    /// Without a borrow; the source is moved out.
+    fn take_owned(&mut self) -> GrantOwner<'static, P> {
+        GrantOwner(ManuallyDrop::new(match self.take() {
+            Kind::Borrowed(line) => Kind::Owned(Arc::clone(line)),
+            Kind::Owned(line) => Kind::Owned(line),
+            Kind::Key(keys, _, id) => Kind::OwnedKey(keys.share(), id),
+            Kind::OwnedKey(keys, id) => Kind::OwnedKey(keys, id),
+            Kind::Dropped => Kind::Dropped,
+        }))
+    }
+
+    #[inline(never)]
+    fn drop_what_is_owned(&mut self) {
+        match self.take() {
+            Kind::Key(keys, _, id) => in_drop(|| keys.close(id)),
+            Kind::OwnedKey(keys, id) => in_drop(|| keys.close(id)),
+            Kind::Borrowed(_) | Kind::Owned(_) | Kind::Dropped => {}
+        }
+    }
+}
+
+impl<P: Policy> Drop for GrantOwner<'_, P> {
+    // Inlined for the reason given at `Line::decide`.
+    #[inline(always)]
+    fn drop(&mut self) {
+        match &*self.0 {
+            Kind::Borrowed(_) => {}
+            // Most are the last one of their shard when they are dropped.
+            Kind::Key(_, open, id) if open.close(*id) => {}
+            _ => self.drop_what_is_owned(),
+        }
     }
 }

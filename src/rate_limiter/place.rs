@@ -2,16 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::RateLimiter;
-use super::grant::Grant;
-use super::grant_owner::GrantOwner;
+use super::grant::{Grant, GrantOwner};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Acquire, Ask, InProcess, Limiter, Queue, sealed::Sealed};
-use crate::line::{Admission, Charge, Decided, Line, WaitStatus};
+use crate::line::{Admission, Charge, Decided, Line};
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::policy::{Limit, Policy, Quota};
@@ -68,6 +67,7 @@ impl<P: Policy> LinePlace<P> {
         }
     }
 
+    /// Waits in the queue.
     // Returns a charge and not a grant: a grant would be returned through memory, and would force the calls that
     // are decided at once through memory too.
     #[inline(never)]
@@ -83,44 +83,28 @@ impl<P: Policy> LinePlace<P> {
                 return Poll::Pending;
             }
         }
-        if let Self::Waiting(id) = *self {
-            let outcome = ready!(Self::poll_outcome(line, id, context.waker()));
+        while let Self::Waiting(id) = *self {
+            let outcome = match line.take_outcome(id) {
+                Some(outcome) => outcome,
+                None => match line.with_lock(|inner, _| inner.poll(id, context.waker())) {
+                    Ok(outcome) => outcome,
+                    // A clock that advances by itself skips to the time at which the queue moves.
+                    Err(Some(due)) if line.clock.skip_to(due) => continue,
+                    Err(_) => return Poll::Pending,
+                },
+            };
             *self = Self::Over;
             *self = Self::Granted(outcome?);
         }
-        Poll::Ready(Ok(self.take(line)))
-    }
-
-    fn poll_outcome(
-        line: &Line<P>,
-        id: WaiterId,
-        waker: &Waker,
-    ) -> Poll<Result<Charge<P::Receipt>, Error>> {
-        if let Some(outcome) = line.take_outcome(id) {
-            return Poll::Ready(outcome);
-        }
-        loop {
-            match line.with_lock(|inner, _| inner.poll(id, waker)) {
-                WaitStatus::Over(outcome) => return Poll::Ready(outcome),
-                // A clock that advances by itself skips to the time at which the queue moves.
-                WaitStatus::Waiting(Some(due)) if line.clock.skip_to(due) => {}
-                WaitStatus::Waiting(_) => return Poll::Pending,
-            }
-        }
-    }
-
-    /// Reports the grant and takes it. The place keeps it until it is reported, as a listener may panic.
-    #[inline(always)]
-    #[track_caller]
-    fn take(&mut self, line: &Line<P>) -> Charge<P::Receipt> {
         let Self::Granted(charge) = self else { panic!("`Acquire` polled after it was ready") };
         if charge.waited > 0 {
+            // The place keeps the charge until it is reported, as a listener may panic.
             let observer = line.observer.get();
             observer.granted(Duration::from_nanos(charge.waited), charge.limited_by);
         }
         let charge = charge.take();
         *self = Self::Over;
-        charge
+        Poll::Ready(Ok(charge))
     }
 
     /// As `Limiter::leave`.

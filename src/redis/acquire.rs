@@ -71,12 +71,12 @@ impl<P: Scripted, C: Connection> Caller<'_, P, C> {
             self.place.progress = Progress::Over(Some(Outcome::Granted(info)));
             return;
         }
-        let Self { shared, ask: Ask { cost, max_wait, claim }, place } = self;
+        let Self { shared, ask: Ask { cost, max_wait, ahead, .. }, place } = self;
         let RedisPlace { arrived, progress } = &mut **place;
         // Set under the lock: if a waker or listener panics after it, this caller can still leave.
         shared.with_lock(|line| {
             let arrived = *arrived.get_or_insert(line.now());
-            let (wait, waiter) = ((*max_wait, claim.ahead()), (turn, waker.cloned()));
+            let (wait, waiter) = ((*max_wait, *ahead), (turn, waker.cloned()));
             *progress = match line.enter(arrived, *cost, wait, waiter) {
                 Ok(id) => Progress::Waiting(id),
                 Err(outcome) => Progress::Over(Some(outcome)),

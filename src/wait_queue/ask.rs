@@ -69,7 +69,7 @@ impl Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tenant {
     pub(super) id: u64,
-    pub(super) weight: NonZeroU32,
+    pub(crate) weight: NonZeroU32,
 }
 
 impl Tenant {
@@ -81,37 +81,6 @@ impl Tenant {
         let id = HASHER.get_or_init(RandomState::new).hash_one(tenant);
         Self { id, weight: NonZeroU32::MIN }
     }
-
-    pub(crate) fn with_weight(self, weight: NonZeroU32) -> Self {
-        Self { weight, ..self }
-    }
-}
-
-/// What a caller claims when it enters a queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Claim {
-    /// A place in FIFO order.
-    InOrder,
-    /// The place of a caller that came this much earlier.
-    Ahead(Duration),
-    /// The turn of a tenant.
-    TurnOf(Tenant),
-}
-
-impl Claim {
-    pub(crate) fn ahead(self) -> Duration {
-        match self {
-            Self::Ahead(ahead) => ahead,
-            Self::InOrder | Self::TurnOf(_) => Duration::ZERO,
-        }
-    }
-
-    pub(crate) fn tenant(self) -> Option<Tenant> {
-        match self {
-            Self::TurnOf(tenant) => Some(tenant),
-            Self::InOrder | Self::Ahead(_) => None,
-        }
-    }
 }
 
 /// What a caller asks for.
@@ -119,27 +88,16 @@ impl Claim {
 pub struct Ask<C> {
     pub(crate) cost: C,
     pub(crate) max_wait: Option<Duration>,
-    pub(crate) claim: Claim,
+    /// It enters as if it had come this much earlier.
+    pub(crate) ahead: Duration,
+    /// Or in the turn of a tenant.
+    pub(crate) tenant: Option<Tenant>,
 }
 
 impl<C> Ask<C> {
     #[inline]
     pub(crate) fn new(cost: C, max_wait: Option<Duration>) -> Self {
-        Self { cost, max_wait, claim: Claim::InOrder }
-    }
-
-    pub(crate) fn ahead_by(&mut self, ahead: Duration) {
-        self.claim = Claim::Ahead(ahead);
-    }
-
-    pub(crate) fn for_tenant(&mut self, tenant: Tenant) {
-        self.claim = Claim::TurnOf(tenant);
-    }
-
-    pub(crate) fn weight(&mut self, weight: NonZeroU32) {
-        if let Claim::TurnOf(tenant) = self.claim {
-            self.claim = Claim::TurnOf(tenant.with_weight(weight));
-        }
+        Self { cost, max_wait, ahead: Duration::ZERO, tenant: None }
     }
 }
 

@@ -70,8 +70,6 @@ pub(super) struct Tenants {
     waiting: TimeOrder,
     /// The lanes without, by their starts.
     idle: TimeOrder,
-    /// The tenants of waiters by their places, until their entries are removed.
-    of: Vec<Option<Tenant>>,
     /// Of the last grant.
     start: u64,
     step: u64,
@@ -80,7 +78,7 @@ pub(super) struct Tenants {
 }
 
 /// What permits cost a tenant, rounded up, so never nothing.
-fn price(tenant: Option<Tenant>, permits: u64) -> u64 {
+pub(super) fn price(tenant: Option<Tenant>, permits: u64) -> u64 {
     let weight = tenant.map_or(1, |tenant| tenant.weight.get());
     (permits.clamp(1, MOST_PERMITS) << PRICE_BITS).div_ceil(weight.into())
 }
@@ -117,10 +115,6 @@ impl Tenants {
     /// The waiter that is next.
     pub(super) fn first(&self) -> Option<Timed> {
         self.lane_at(self.waiting.first()?).order.first()
-    }
-
-    pub(super) fn tenant(&self, waiter: WaiterId) -> Option<Tenant> {
-        self.of.get(waiter.place()).copied().flatten()
     }
 
     /// How many callers of a tenant wait.
@@ -171,11 +165,6 @@ impl Tenants {
         if order.len() == 1 {
             self.wait(number);
         }
-        if tenant.is_some() {
-            let place = WaiterId::of(at).place();
-            self.of.resize(self.of.len().max(place + 1), None);
-            self.of[place] = tenant;
-        }
     }
 
     /// A caller is granted before it waits, ahead of all that do.
@@ -186,8 +175,7 @@ impl Tenants {
     }
 
     /// The waiter that is next is granted; then it leaves.
-    pub(super) fn grant(&mut self, waiter: WaiterId, permits: u64) {
-        let tenant = self.tenant(waiter);
+    pub(super) fn grant(&mut self, tenant: Option<Tenant>, permits: u64) {
         if let Some(&number) = self.numbers.get(&lane_of(tenant)) {
             self.charge(number, price(tenant, permits));
         }
@@ -231,9 +219,8 @@ impl Tenants {
     }
 
     /// A waiter leaves the order.
-    pub(super) fn leave(&mut self, at: Timed) {
-        let id = lane_of(self.tenant(WaiterId::of(at)));
-        let Some(&number) = self.numbers.get(&id) else { return };
+    pub(super) fn leave(&mut self, at: Timed, tenant: Option<Tenant>) {
+        let Some(&number) = self.numbers.get(&lane_of(tenant)) else { return };
         let order = &mut self.lanes[number].order;
         order.remove(at);
         if order.is_empty() {
@@ -247,23 +234,13 @@ impl Tenants {
         }
     }
 
-    /// The entry of a waiter is removed.
-    pub(super) fn forget(&mut self, waiter: WaiterId) {
-        if let Some(tenant) = self.of.get_mut(waiter.place()) {
-            *tenant = None;
-        }
-    }
-
-    /// The waiters in the order in which they will be granted: those ahead of a place, or all of them.
+    /// The waiters in the order in which they will be granted, each at its price: those ahead of a place, or all of them.
     pub(super) fn ahead_of(
         &self,
         place: Option<PlaceInLane>,
-        permits: impl Fn(WaiterId) -> u64,
+        price: impl Fn(WaiterId) -> u64,
     ) -> impl Iterator<Item = WaiterId> {
-        let price = move |at: Timed| {
-            let id = WaiterId::of(at);
-            price(self.tenant(id), permits(id))
-        };
+        let price = move |at: Timed| price(WaiterId::of(at));
         let until = place.map(|place| self.turn(place, &price));
         let is_ahead = move |turn: Turn| until.is_none_or(|until| turn < until);
         let lanes = self.waiting.iter().take_while(|&turn| is_ahead(turn));

@@ -5,19 +5,18 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
-use super::ask::NEVER;
-use crate::clock::{Alarm, TimerTask, wake_in_turn};
+use crate::clock::{Alarm, TimerTask, wake_each};
 use crate::units::Nanos;
 
 /// A call wakes one caller at most, or many.
 pub(super) type WakeList = SmallVec<[Waker; 2]>;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Wakers {
     /// Made when a caller first waits.
     pub(super) alarm: Option<Alarm>,
-    /// The time that the alarm is set for: never later than the next event. It goes off up to the clock's slack later.
-    pub(super) armed: Nanos,
+    /// The time that the alarm is set for, if it is: never later than the next event. It goes off up to the clock's slack later.
+    pub(super) armed: Option<Nanos>,
     /// Whether a caller has joined or was polled since the last [`arm`](super::WaitQueue::arm), by the same thread: the alarm
     /// has to go off there.
     pub(super) polled_since_armed: bool,
@@ -36,20 +35,6 @@ pub(super) struct Wakers {
 }
 
 impl Wakers {
-    pub(super) fn new() -> Self {
-        Self {
-            alarm: None,
-            armed: NEVER,
-            polled_since_armed: false,
-            no_next_event: false,
-            draining: Vec::new(),
-            wake: WakeList::new(),
-            #[cfg(feature = "redis")]
-            deferred: Vec::new(),
-            discard: Vec::new(),
-        }
-    }
-
     pub(super) fn discard(&mut self, waker: Waker) {
         if !waker.will_wake(Waker::noop()) {
             self.discard.push(waker);
@@ -82,7 +67,7 @@ impl AfterUnlock {
             task();
         }
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            wake_in_turn(&mut self.wake.drain(..));
+            wake_each(&mut self.wake.drain(..));
             drop(self.discard);
         }));
     }

@@ -42,9 +42,6 @@ faces! {
         => not a_limiter_is_drained_when_its_places_are_back a_place_comes_back_to_a_closed_limiter
         every_call_counts_once no_timed_grant_is_late
         a_reservation_with_a_timeout_keeps_it;
-    and_both "`And` of equal limiters":
-        |policy, clock| plain(policy.clone(), clock.clone()).and(&at_key(policy, clock)),
-        LimitedBy ONE_OF_TWO, Reset THE_FIRST;
     feedback "`Feedback`": |policy, clock| Feedback::new(plain(policy, clock));
     feedback_key "`Feedback` of a key": |policy, clock| Feedback::new(at_key(policy, clock));
     feedback_any "`Feedback` of an `AnyRateLimiter`":

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::feedback::Feedback;
 use tollgate::redis::RedisRateLimiter;
-use tollgate::{AnyRateLimiter, ManualClock, OwnedLimiter, RateLimiter};
+use tollgate::{AnyRateLimiter, ManualClock, OwnedLimiter, RateLimiter, Unlimited};
 
 use super::faces::{tests_of_face as tests_of, *};
 use crate::manual::{Manual, new_key};
@@ -21,13 +21,8 @@ fn at_key<P: TestPolicy>(policy: P, clock: ManualClock) -> RedisRateLimiter<P, M
     plain(policy, clock).at(new_key())
 }
 
-fn in_process<P: TestPolicy>(policy: P, clock: ManualClock) -> RateLimiter<P> {
-    RateLimiter::builder(policy).clock(clock).name("face").build()
-}
-
 const ONE_OF_TWO: &str =
     "It says which limiter; `first()` and `second()` of the grant say which rule.";
-const THE_FIRST: &str = "Others may share the second limiter, so it is not changed.";
 const IN_ORDER: &str = "Callers of tenants queue in the order of arrival.";
 const LAST_REPLY: &str = "It is known from the last reply of Redis, and changes with the next one.";
 
@@ -39,11 +34,8 @@ faces! {
     any "`AnyRateLimiter` of it": |policy, clock| AnyRateLimiter::new(plain(policy, clock)),
         Delay LAST_REPLY, Tenants IN_ORDER;
     and_in_process "`And`, of it and a `RateLimiter`":
-        |policy, clock| plain(policy.clone(), clock.clone()).and(&in_process(policy, clock)),
-        Delay LAST_REPLY, Tenants IN_ORDER, LimitedBy ONE_OF_TWO, Reset THE_FIRST;
-    in_process_and "`And`, of a `RateLimiter` and it":
-        |policy, clock| in_process(policy.clone(), clock.clone()).and(&plain(policy, clock)),
-        LimitedBy ONE_OF_TWO, Reset THE_FIRST;
+        |policy, clock| plain(policy, clock.clone()).and(&RateLimiter::with_clock(Unlimited, &clock)),
+        Delay LAST_REPLY, Tenants IN_ORDER, LimitedBy ONE_OF_TWO;
     feedback "`Feedback` of it": |policy, clock| Feedback::new(plain(policy, clock)),
         Delay LAST_REPLY, Tenants IN_ORDER;
 }

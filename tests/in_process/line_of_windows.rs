@@ -89,7 +89,7 @@ fn behind_a_place_in_flight_the_wait_is_unknown() {
     assert_eq!(outcome(&mut first).expect("the place").waited(), secs(3));
 }
 
-/// How long `work` takes on this machine; a queue walked for each of `count` would take minutes.
+/// How long `work` takes on this machine.
 #[track_caller]
 fn assert_quick(work: impl FnOnce() + Send + 'static) {
     let took = finishes(move || {
@@ -100,12 +100,12 @@ fn assert_quick(work: impl FnOnce() + Send + 'static) {
     assert!(took < secs(10), "{took:?}");
 }
 
-/// 10,000 with as much time as they need, and not a nanosecond more, behind each other.
-fn ten_thousand_join<P: Policy<Cost = u32>>(policy: P) {
+/// 120 with as much time as they need, and not a nanosecond more, behind each other.
+fn as_many_as_are_counted_join<P: Policy<Cost = u32>>(policy: P) {
     let (clock, limiter) = on_hold(policy);
     while limiter.try_acquire(1).is_ok() {}
     let mut line = Vec::new();
-    for _ in 0..10_000 {
+    for _ in 0..120 {
         let wait = limiter.try_acquire(1).err().and_then(|error| error.retry_after());
         let mut timed = limiter.try_acquire_timeout(1, wait.expect("a known wait"));
         assert!(is_waiting(&mut timed));
@@ -113,24 +113,41 @@ fn ten_thousand_join<P: Policy<Cost = u32>>(policy: P) {
     }
     clock.advance(secs(1_000_000));
     let granted = line.iter_mut().map(outcome).filter(Result::is_ok).count();
-    assert_eq!(granted, 10_000);
+    assert_eq!(granted, 120);
+}
+
+/// A call counts the first 128 waiters: with less time than these take it is refused, and with less than it needs at its
+/// deadline.
+#[test]
+fn behind_a_crowd_a_timeout_is_judged_by_the_first_waiters() {
+    let (clock, limiter) = on_hold(FixedWindow::new(1, secs(1)));
+    limiter.try_acquire(1).expect("free");
+    let mut line: Vec<_> = (0..300).map(|_| limiter.acquire(1)).collect();
+    assert!(line.iter_mut().all(is_waiting));
+    let mut timed = limiter.try_acquire_timeout(1, secs(129) - NANOSECOND);
+    assert_eq!(denied(outcome(&mut timed)), secs(129));
+    let mut timed = limiter.try_acquire_timeout(1, secs(129));
+    assert!(is_waiting(&mut timed));
+    clock.advance(secs(129));
+    assert_eq!(denied(outcome(&mut timed)), secs(129));
+    assert_eq!(limiter.queue_len(), 171);
 }
 
 #[test]
-fn ten_thousand_join_a_fixed_window_quickly() {
-    assert_quick(|| ten_thousand_join(FixedWindow::new(10, secs(10))));
+fn as_many_as_are_counted_join_a_fixed_window_quickly() {
+    assert_quick(|| as_many_as_are_counted_join(FixedWindow::new(10, secs(10))));
 }
 
 #[test]
-fn ten_thousand_join_a_sliding_log_quickly() {
-    assert_quick(|| ten_thousand_join(SlidingWindowLog::new(10, secs(10))));
+fn as_many_as_are_counted_join_a_sliding_log_quickly() {
+    assert_quick(|| as_many_as_are_counted_join(SlidingWindowLog::new(10, secs(10))));
 }
 
 #[test]
-fn ten_thousand_join_several_rules_quickly() {
+fn as_many_as_are_counted_join_several_rules_quickly() {
     assert_quick(|| {
         let log = SlidingWindowLog::new(100, secs(100));
-        ten_thousand_join(Same((TokenBucket::new(Rate::per_second(1.0), 5), log)));
+        as_many_as_are_counted_join(Same((TokenBucket::new(Rate::per_second(1.0), 5), log)));
     });
 }
 

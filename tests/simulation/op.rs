@@ -73,8 +73,6 @@ pub(crate) enum How {
     /// It is polled when the executor gets to it.
     Spawned,
     Reserved,
-    /// Keeps the reservation without a future.
-    Kept,
 }
 
 /// What becomes of a grant.
@@ -129,7 +127,7 @@ impl Setup {
             Op::Arrive { stage, mut ask, how } => {
                 ask.n = ask.n.min(MOST) * scale(stage);
                 ask.timeout = ask.timeout.map(|timeout| timeout * 100_000);
-                Op::Arrive { stage, ask, how: if how == How::Kept { How::Reserved } else { how } }
+                Op::Arrive { stage, ask, how }
             }
             Op::Run { stage, n, steps, actual } => {
                 let actual = Some(actual.unwrap_or(n) * scale(stage));
@@ -225,8 +223,7 @@ fn how(chance: &mut Random) -> How {
     match chance.below(10) {
         0..5 => How::Polled,
         5..7 => How::Spawned,
-        7..9 => How::Reserved,
-        _ => How::Kept,
+        _ => How::Reserved,
     }
 }
 

@@ -217,14 +217,6 @@ impl Run {
                 let joined = (self.arrivals, self.now());
                 self.refused(stage, &ask, Some(joined), &error)
             }
-            Ok(place) if how == How::Kept => {
-                attempt(|| place.keep())?;
-                let stage = &mut self.stages[stage];
-                stage.tally.kept += 1;
-                stage.tally.waited_more = true;
-                stage.net = None;
-                Ok(())
-            }
             Ok(place) => {
                 let index = self.spawn(stage, Kind::Place(place), ask);
                 self.join(index);

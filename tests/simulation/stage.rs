@@ -96,8 +96,8 @@ impl Form {
 
     /// Whether grants come in the order of arrival.
     pub(crate) fn is_in_order(self) -> bool {
-        // Elsewhere a server's refusal sends callers back to its gate.
-        self.is_one_line() || self == Self::And
+        // A server's refusal sends callers back to its gate, and between two limiters they go on when they are polled.
+        self.is_one_line()
     }
 
     pub(crate) fn hears(self) -> bool {

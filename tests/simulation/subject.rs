@@ -136,7 +136,6 @@ impl<L: OwnedLimiter<Cost = u32, Owned: Queue<Grant: 'static>>> Subject for L {
 pub(crate) trait Place {
     fn delay(&self) -> Duration;
     fn wait(self: Box<Self>) -> Pinned<Answer>;
-    fn keep(self: Box<Self>) -> Duration;
 }
 
 impl<L> Place for Reservation<L>
@@ -149,10 +148,6 @@ where
 
     fn wait(self: Box<Self>) -> Pinned<Answer> {
         Box::pin((*self).wait().map(|answer| answer.map(held)))
-    }
-
-    fn keep(self: Box<Self>) -> Duration {
-        (*self).keep()
     }
 }
 

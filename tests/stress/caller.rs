@@ -113,7 +113,7 @@ impl<P: Policy> Caller<P> {
             }
             Verb::Block => self.wait(limiter.acquire(cost), call).await,
             Verb::BlockTimed if self.blocks => {
-                let result = limiter.blocking_try_acquire_timeout(cost, timeout);
+                let result = limiter.try_acquire_timeout(cost, timeout).blocking_wait();
                 self.record(result, call(now()));
             }
             Verb::BlockTimed => self.wait(limiter.try_acquire_timeout(cost, timeout), call).await,

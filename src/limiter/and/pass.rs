@@ -1,16 +1,16 @@
 //! The way of a caller through the queues of two limiters, and what else is asked of both.
 
+use std::fmt;
 use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::super::sealed::Sealed;
 use super::super::{Acquire, Around, Ask, Granted, InProcess, Limiter, OwnedLimiter, Stages};
+#[cfg(any(feature = "feedback", feature = "tower"))]
+use super::super::{Hearing, Reply, both};
 use super::And;
-use super::grant::AndGrant;
 use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "metrics")]
@@ -24,25 +24,8 @@ use crate::units::Nanos;
 use crate::unwinding::in_drop;
 use crate::wait_queue::End;
 
-/// A grant whose caller still waits for something else. Dropped, it goes back.
-struct Kept<G: Granted>(Option<G>);
-
-impl<G: Granted> Kept<G> {
-    fn new(grant: G) -> Self {
-        Self(Some(grant))
-    }
-
-    fn into_grant(mut self) -> G {
-        self.0.take().unwrap_or_else(|| unreachable!("taken here only"))
-    }
-}
-
-impl<G: Granted> Drop for Kept<G> {
-    fn drop(&mut self) {
-        if let Some(grant) = self.0.take() {
-            in_drop(|| grant.refund());
-        }
-    }
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> And<A, B> {
+    crate::limiter::methods_of_limiter!();
 }
 
 /// A caller on its way through both queues.
@@ -56,7 +39,8 @@ pub struct Passing<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
 
 enum Stage<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
     AtFirst(Acquire<A>),
-    AtSecond(Kept<A::Grant>, Acquire<B>),
+    /// With what the first has granted.
+    AtSecond(A::Grant, Acquire<B>),
     Over,
 }
 
@@ -64,18 +48,30 @@ enum Stage<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Unpin for Passing<A, B> {}
 
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Passing<A, B> {
-    /// Joins the queue of the second limiter with its next poll.
+    /// Goes on to the second limiter, and joins its queue with the next poll.
     fn pass(&mut self, granted: A::Grant) {
-        let And { first, second, .. } = &self.and;
+        let And { first, second } = &self.and;
         let max_wait = self.deadline.map(|deadline| deadline.since(first.clock().now()));
         let acquire = Acquire::new(second.clone(), Ask { max_wait, ..self.ask });
-        self.stage = Stage::AtSecond(Kept::new(granted), acquire);
+        self.stage = Stage::AtSecond(granted, acquire);
     }
 
-    /// What was granted before goes back first: the caller may ask again at once.
     fn refused<T>(&mut self, index: usize, error: Error) -> Poll<Result<T, Error>> {
-        self.stage = Stage::Over;
-        Poll::Ready(Err(error.in_part(Part::new(index, 2))))
+        self.leave();
+        Poll::Ready(Err(of(index)(error)))
+    }
+
+    /// Gives back what the first has granted, before anyone can learn that this caller has left.
+    fn leave(&mut self) {
+        if let Stage::AtSecond(granted, _) = mem::replace(&mut self.stage, Stage::Over) {
+            in_drop(|| granted.refund());
+        }
+    }
+}
+
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Drop for Passing<A, B> {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -97,10 +93,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Future for Passing<A, B> 
             Err(error) => return self.refused(1, error),
         };
         match mem::replace(&mut self.stage, Stage::Over) {
-            Stage::AtSecond(first, _) => {
-                let left = Arc::clone(&self.and.left);
-                Poll::Ready(Ok(AndGrant::new(first.into_grant(), second, left)))
-            }
+            Stage::AtSecond(first, _) => Poll::Ready(Ok(AndGrant { first, second, failed: None })),
             _ => unreachable!("it waited there"),
         }
     }
@@ -137,28 +130,13 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Stages<AndGrant<A::Grant,
             Stage::Over => Duration::ZERO,
         }
     }
-
-    fn needs_driver(&self) -> bool {
-        true
-    }
-
-    // A clock that skips waits would skip this one here, and not when the caller waits.
-    fn needs_driver_once(&self, has_entered: bool) -> bool {
-        has_entered && !self.and.first.clock().advances_by_itself()
-    }
 }
 
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> And<A, B> {
-    crate::limiter::methods_of_limiter!();
-}
-
-/// The counts of both; `left` grants of both were not taken.
-fn counts(first: Stats, second: Stats, left: &AtomicU64) -> Stats {
-    let mut both = first;
-    both.add(second);
-    both.granted = second.granted;
-    both.given_up += left.load(Ordering::Relaxed);
-    both
+/// The counts of both.
+fn counts(mut first: Stats, second: Stats) -> Stats {
+    first.add(second);
+    first.granted = second.granted;
+    first
 }
 
 /// An error of one of the two.
@@ -185,10 +163,6 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Around for And<A, B> {
         let deadline = ask.max_wait.map(|max_wait| now.saturating_add(max_wait));
         let stage = Stage::AtFirst(Acquire::new(self.first.clone(), *ask));
         Passing { and: self.clone(), ask: *ask, deadline, stage }
-    }
-
-    fn taken(grant: Self::Grant) -> Self::Grant {
-        grant.taken()
     }
 }
 
@@ -234,7 +208,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
     }
 
     fn stats(&self) -> Stats {
-        counts(self.first.stats(), self.second.stats(), &self.left)
+        counts(self.first.stats(), self.second.stats())
     }
 
     fn waits(&self) -> Waits {
@@ -252,11 +226,10 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
     #[cfg(feature = "metrics")]
     fn observe(&self) -> Observe {
         let (first, second) = (self.first.observe(), self.second.observe());
-        let left = self.left.clone();
         Box::new(move || {
             let (first, second) = (first(), second());
             Observation {
-                stats: counts(first.stats, second.stats, &left),
+                stats: counts(first.stats, second.stats),
                 waits: first.waits.and(&second.waits),
                 waiting: first.waiting + second.waiting,
                 rate: lowest([first.rate, second.rate]),
@@ -268,5 +241,117 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
                 is_last: first.is_last || second.is_last,
             }
         })
+    }
+}
+
+/// Permits granted by both limiters of an [`And`](crate::And).
+///
+/// Dropping it gives back the places in flight of both and nothing else: keep it as long as the call takes.
+///
+/// ```
+/// use tollgate::{InFlight, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let clock = ManualClock::new();
+/// let tokens = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1.0), 100), &clock);
+/// let places = RateLimiter::with_clock(InFlight::new(50), &clock);
+/// let mut grant = tokens.and(&places).acquire(30).await?;
+/// grant.settle(20).await?; // at both
+/// assert_eq!((tokens.available(), places.available()), (80, 30));
+/// drop(grant);
+/// assert_eq!((tokens.available(), places.available()), (80, 50));
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct AndGrant<A: Granted, B: Granted<Cost = A::Cost>> {
+    first: A,
+    second: B,
+    /// The error of one settlement, while the other one is still to come.
+    failed: Option<Error>,
+}
+
+impl<A: Granted, B: Granted<Cost = A::Cost>> AndGrant<A, B> {
+    crate::limiter::methods_of_granted!();
+
+    /// What the first limiter granted: it names the [rule](Granted::limited_by) that made the call wait there.
+    #[must_use]
+    pub fn first(&self) -> &A {
+        &self.first
+    }
+
+    /// What the second limiter granted.
+    #[must_use]
+    pub fn second(&self) -> &B {
+        &self.second
+    }
+}
+
+impl<A: Granted, B: Granted<Cost = A::Cost>> Sealed for AndGrant<A, B> {}
+
+impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
+    type Cost = A::Cost;
+
+    fn cost(&self) -> A::Cost {
+        self.first.cost()
+    }
+
+    fn waited(&self) -> Duration {
+        self.first.waited().saturating_add(self.second.waited())
+    }
+
+    /// The limiter that the call waited for last.
+    fn limited_by(&self) -> Option<Part> {
+        let waited = [self.first.waited(), self.second.waited()];
+        waited.iter().rposition(|waited| !waited.is_zero()).map(|index| Part::new(index, 2))
+    }
+
+    /// At both, also if one of them fails: the cost is the true one.
+    fn send_settlement(&mut self, actual: A::Cost) -> Result<(), Error> {
+        let first = self.first.send_settlement(actual);
+        let second = self.second.send_settlement(actual);
+        first.and(second)
+    }
+
+    /// The error of one of them, when both have ended.
+    fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if let Err(error) = ready!(self.first.poll_settled(context)) {
+            self.failed = Some(error);
+        }
+        let second = ready!(self.second.poll_settled(context));
+        Poll::Ready(self.failed.take().map_or(second, Err))
+    }
+
+    fn settle_on_drop(&mut self, actual: A::Cost) {
+        self.first.settle_on_drop(actual);
+        self.second.settle_on_drop(actual);
+    }
+
+    fn give_back(&mut self) {
+        self.first.give_back();
+        self.second.give_back();
+    }
+
+    fn holds_places(&self) -> bool {
+        self.first.holds_places() || self.second.holds_places()
+    }
+
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    fn receive(&mut self, reply: Reply<'_>) -> Hearing {
+        let first = self.first.receive(reply);
+        both(first, self.second.receive(reply))
+    }
+
+    #[cfg(any(feature = "feedback", feature = "tower"))]
+    fn hears_body(&self) -> bool {
+        self.first.hears_body() || self.second.hears_body()
+    }
+}
+
+impl<A: Granted, B: Granted<Cost = A::Cost>> fmt::Debug for AndGrant<A, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AndGrant")
+            .field("first", &self.first)
+            .field("second", &self.second)
+            .finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@ use loom::sync::atomic::AtomicUsize;
 use loom::thread;
 
 use super::super::testing::{self, ask, stand_at};
-use super::super::{Admission, Line, WaitStatus};
+use super::super::{Admission, Line};
 use super::{Call, LATER, NOW, check};
 use crate::clock::OnAlarm;
 use crate::error::Error;
@@ -21,7 +21,7 @@ use crate::policy::smooth_warming_up::SmoothWarmingUp;
 use crate::policy::token_bucket::TokenBucket;
 use crate::wait_queue::{End, WaiterId};
 
-/// By the word, by the word with a record, and by the mutex alone.
+/// By the word, by the mutex beside the word, and by the mutex alone.
 #[test]
 fn a_closed_line_grants_nothing_more() {
     use Call::{Close, Try};
@@ -56,8 +56,8 @@ fn with_a_waiter() -> Begun<SmoothBursty> {
 fn is_granted(line: &Line<SmoothBursty>, key: WaiterId) -> bool {
     stand_at(LATER);
     match line.with_lock(|inner, _| inner.poll(key, Waker::noop())) {
-        WaitStatus::Over(Ok(_)) => true,
-        WaitStatus::Over(Err(Error::Closed)) => false,
+        Ok(Ok(_)) => true,
+        Ok(Err(Error::Closed)) => false,
         _ => panic!("it still waits, or has another end"),
     }
 }

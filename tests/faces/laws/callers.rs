@@ -248,11 +248,11 @@ pub(crate) fn threads_get_what_tasks_get<F: Face>() {
     let (clock, limiter) = skipping::<F>();
     let mut of_threads = Outcomes::new();
     note(&mut of_threads, limiter.blocking_acquire(2), &clock);
-    note(&mut of_threads, limiter.blocking_try_acquire(1), &clock);
+    note(&mut of_threads, limiter.try_acquire(1).blocking_wait(), &clock);
     note(&mut of_threads, limiter.blocking_acquire(1), &clock);
-    note(&mut of_threads, limiter.blocking_try_acquire_timeout(1, ms(99)), &clock);
-    note(&mut of_threads, limiter.blocking_try_acquire_timeout(1, TENTH), &clock);
-    note(&mut of_threads, limiter.blocking_reserve(2).expect("a place").blocking_wait(), &clock);
+    note(&mut of_threads, limiter.try_acquire_timeout(1, ms(99)).blocking_wait(), &clock);
+    note(&mut of_threads, limiter.try_acquire_timeout(1, TENTH).blocking_wait(), &clock);
+    note(&mut of_threads, block_on(limiter.reserve(2)).expect("a place").blocking_wait(), &clock);
     note(&mut of_threads, limiter.blocking_acquire(4), &clock);
     note(&mut of_threads, limiter.acquire(1).blocking_wait(), &clock);
     assert_eq!(of_threads, of_tasks);

@@ -73,8 +73,8 @@ pub(crate) fn what_runs_is_charged_and_settled_by_its_output<F: Face>() {
     assert_eq!((granted(limiter.run(4, async { left() })), left()), (6, 6));
     assert_eq!(granted(limiter.run_metered(6, async { left() }, |left| left + 1)), 0);
     assert_eq!(left(), 5);
-    assert_eq!(limiter.blocking_run(3, left), Ok(2));
-    assert_eq!((limiter.blocking_run_metered(2, left, |_| 1), left()), (Ok(0), 1));
+    assert_eq!(granted(limiter.run_metered(5, async { left() }, |_| 4)), 0);
+    assert_eq!(left(), 1);
     // What is refused does not run, and what waits runs when it is granted.
     let error: Result<(), _> = at_once(limiter.run(11, async { panic!("too much") }));
     assert!(matches!(error, Err(Error::ExceedsCapacity(_))), "{error:?}");
@@ -95,7 +95,7 @@ pub(crate) fn what_runs_and_is_cancelled_or_panics_stays_charged<F: Face>() {
     waits(&mut running);
     drop(running);
     assert_eq!(left(), 5);
-    let panics = || limiter.blocking_run_metered(5, || panic!("as it should"), |()| 0);
+    let panics = || at_once(limiter.run_metered(5, async { panic!("as it should") }, |()| 0));
     assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
     assert_eq!((left(), limiter.queue_len()), (0, 0));
     // One that waits takes nothing.
@@ -222,6 +222,6 @@ pub(crate) fn a_place_comes_back_once<F: Face>() {
     waits(&mut running);
     assert_eq!(left(), 2);
     drop(running);
-    let panics = || limiter.blocking_run(1, || panic!("as it should"));
+    let panics = || at_once(limiter.run(1, async { panic!("as it should") }));
     assert!(catch_unwind(AssertUnwindSafe(panics)).is_err_and(|_| left() == 4));
 }

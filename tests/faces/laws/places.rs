@@ -53,31 +53,6 @@ pub(crate) fn a_reservation_that_is_dropped_gives_its_place_up<F: Face>() {
     assert_eq!(limiter.stats().given_up, 3);
 }
 
-pub(crate) fn a_reservation_that_is_kept_is_charged_in_its_turn<F: Face>() {
-    let (clock, limiter) = empty::<F>(1);
-    let first = at_once(limiter.reserve(1)).expect("a place");
-    let mut second = limiter.acquire(1);
-    waits(&mut second);
-    assert_eq!(first.keep(), TENTH);
-    assert_eq!(limiter.queue_len(), 2);
-    clock.advance(TENTH);
-    waits(&mut second);
-    assert_eq!(limiter.queue_len(), 1);
-    clock.advance(TENTH);
-    assert_eq!(granted(second).waited(), 2 * TENTH);
-    assert_eq!(limiter.stats().given_up, 0);
-}
-
-pub(crate) fn a_reservation_that_is_granted_and_kept_stays_charged<F: Face>() {
-    let (clock, limiter) = full::<F>(2);
-    let ready = at_once(limiter.reserve(1)).expect("a place");
-    let later = at_once(limiter.reserve(2)).expect("a place");
-    assert_eq!(ready.keep(), Duration::ZERO);
-    clock.advance(TENTH);
-    assert_eq!(later.keep(), Duration::ZERO);
-    assert_eq!((limiter.queue_len(), granted(limiter.available())), (0, 0));
-}
-
 pub(crate) fn a_delay_is_shorter_when_those_ahead_have_left<F: Face>() {
     let (_, limiter) = empty::<F>(1);
     let first = at_once(limiter.reserve(1)).expect("a place");

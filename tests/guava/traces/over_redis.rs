@@ -57,7 +57,7 @@ impl<P: Scripted + Rated<Cost = u32>> Verbs for RedisRateLimiter<P, Manual> {
     }
 
     fn try_acquire(&self, permits: u32, timeout: Duration) -> Result<Duration, Error> {
-        self.blocking_try_acquire_timeout(permits, timeout).map(|grant| grant.waited())
+        self.try_acquire_timeout(permits, timeout).blocking_wait().map(|grant| grant.waited())
     }
 
     fn change_rate(&self, rate: Rate) {

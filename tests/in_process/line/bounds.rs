@@ -29,7 +29,7 @@ fn calls_to_a_full_queue_are_refused_until_the_queue_moves() {
         assert_full(outcome(&mut limiter.acquire_owned(1)), ms(150));
         assert_full(outcome(&mut limiter.try_acquire_timeout(1, secs(60))), ms(150));
         assert_full(limiter.blocking_acquire(1), ms(150));
-        assert_full(limiter.blocking_try_acquire_timeout(1, secs(60)), ms(150));
+        assert_full(limiter.try_acquire_timeout(1, secs(60)).blocking_wait(), ms(150));
         assert_eq!(limiter.queue_len(), 2);
 
         // The predicted wait is true.

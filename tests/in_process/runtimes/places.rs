@@ -62,7 +62,7 @@ impl Known {
 
     fn wait_on_this_thread(self, limiter: &Limiter) -> bool {
         match self {
-            Self::Deadline => limiter.blocking_try_acquire_timeout(1, 2 * INTERVAL).is_err(),
+            Self::Deadline => limiter.try_acquire_timeout(1, 2 * INTERVAL).blocking_wait().is_err(),
             _ => limiter.blocking_acquire(1).is_ok(),
         }
     }

@@ -6,10 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
-use tollgate::{InFlight, Rate, RateLimiter, SmoothBursty, TokenBucket};
+use tollgate::{Rate, RateLimiter, SmoothBursty};
 
-use crate::support::wakers::OnWake;
-use crate::support::{block_on, finishes, ms, paused, poll, poll_with, until};
+use crate::support::{block_on, finishes, ms, paused, poll, until};
 
 const INTERVAL: Duration = Duration::from_millis(30);
 
@@ -157,56 +156,5 @@ fn a_short_wait_is_not_held_up_by_a_long_one() {
         limiter.blocking_acquire(1).expect("a grant");
         assert!(start.elapsed() >= INTERVAL);
         assert_eq!(hourly.queue_len(), 1);
-    });
-}
-
-/// It grants all of its callers in one round, once a pause is over.
-fn paused_for_a_moment() -> RateLimiter<InFlight> {
-    let limiter = RateLimiter::new(InFlight::new(100));
-    limiter.pause_for(INTERVAL);
-    limiter
-}
-
-/// The first caller of a round is never polled. So the clock's thread wakes the others in the next round, where they go
-/// on to a second limiter and wait there.
-#[test]
-fn callers_that_the_clock_drives_on_set_alarms_of_their_own() {
-    finishes(|| {
-        let (first, second) = (paused_for_a_moment(), limiter());
-        second.try_acquire(0).expect("nothing").settle(3).expect("as a debt");
-        let before = second.stats().granted;
-        let mut forgotten = first.acquire(1);
-        assert!(poll(&mut forgotten).is_pending());
-        let both = first.and(&second);
-        let mut callers = [(); 3].map(|()| both.acquire(1));
-        callers.iter_mut().for_each(|caller| assert!(poll(caller).is_pending()));
-        // On a busy machine the first of them may be granted before this thread looks.
-        until(|| second.queue_len() as u64 + second.stats().granted - before == 3);
-        for caller in callers {
-            block_on(caller).expect("a grant");
-        }
-        forgotten.blocking_wait().expect("a grant");
-    });
-}
-
-/// Both callers of a round go on by themselves, and the wakers of their tasks panic.
-#[test]
-fn a_waker_that_panics_where_the_clock_drives_a_caller_on_does_not_end_the_clock() {
-    finishes(|| {
-        let first = paused_for_a_moment();
-        let second = RateLimiter::new(TokenBucket::new(Rate::per_second(1_000.0), 100));
-        let both = first.and(&second);
-        let waker = OnWake::waker(|| panic!("a waker that panics, on purpose"));
-        let mut callers = [(); 2].map(|()| both.acquire(1));
-        let waits = |caller| assert!(poll_with(caller, &waker).is_pending());
-        callers.iter_mut().for_each(waits);
-        until(|| second.stats().granted == 2);
-        let paced = limiter();
-        for _ in 0..3 {
-            paced.blocking_acquire(1).expect("a grant");
-        }
-        for caller in callers {
-            block_on(caller).expect("a grant");
-        }
     });
 }

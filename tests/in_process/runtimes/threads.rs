@@ -101,7 +101,7 @@ fn a_blocking_timed_acquire_ends_in_time() {
             let start = Instant::now();
             let waiter = thread::spawn({
                 let limiter = limiter.clone();
-                move || limiter.blocking_try_acquire_timeout(1, INTERVAL * 5).is_err()
+                move || limiter.try_acquire_timeout(1, INTERVAL * 5).blocking_wait().is_err()
             });
             until(|| limiter.queue_len() == 2 || limiter.stats().granted > 2);
             limiter.pause_for(Duration::from_secs(3600));

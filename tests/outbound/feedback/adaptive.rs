@@ -164,8 +164,10 @@ fn a_call_that_waited_for_the_server_says_so_and_one_that_it_holds_back_too() {
     let mut refused = feedback.blocking_acquire(1).expect("nothing is known");
     assert_eq!(refused.limited_by(), None);
     refused.blocking_observe(429u16, &[("retry-after", "3")]);
-    let error =
-        feedback.blocking_try_acquire_timeout(1, secs(1)).expect_err("a pause of three seconds");
+    let error = feedback
+        .try_acquire_timeout(1, secs(1))
+        .blocking_wait()
+        .expect_err("a pause of three seconds");
     assert_eq!(error.part().and_then(|part| part.rule()), Some("server"), "{error}");
     let call = feedback.blocking_acquire(1).expect("after the pause");
     assert_eq!(

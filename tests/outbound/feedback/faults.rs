@@ -56,20 +56,6 @@ async fn callers_of_the_limiter_itself_wait_while_nothing_remains() {
     limiter.try_acquire(1).expect("it is paused no longer");
 }
 
-#[test]
-fn a_caller_that_waits_for_a_server_goes_on_without_being_polled() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(InFlight::new(1), &clock);
-    let _place = limiter.try_acquire(1).expect("free");
-    let feedback = Feedback::new(limiter.clone());
-    block_on(feedback.sent(1).observe(200u16, &EMPTY));
-    let mut caller = std::pin::pin!(feedback.acquire(1));
-    assert!(caller.as_mut().now_or_never().is_none());
-    assert_eq!((feedback.queue_len(), limiter.queue_len()), (1, 0));
-    clock.advance(Duration::from_secs(20));
-    assert_eq!((feedback.queue_len(), limiter.queue_len()), (1, 1));
-}
-
 #[tokio::test]
 async fn one_call_goes_first_after_a_refusal_if_no_number_counts_requests() {
     let clock = ManualClock::new();
@@ -246,8 +232,8 @@ fn a_call_is_one_request_whatever_it_costs_the_limiter() {
         RateLimiter::with_clock(TokenBucket::new(Rate::per_minute(90_000.0), 90_000), &clock);
     let feedback = Feedback::builder(points).units([Some(Unit::Requests)]).build();
     call(&feedback);
-    assert!(feedback.blocking_try_acquire(57).is_err());
-    assert!(feedback.blocking_try_acquire(56).is_ok());
+    assert!(feedback.try_acquire(57).blocking_wait().is_err());
+    assert!(feedback.try_acquire(56).blocking_wait().is_ok());
     // And one of whose tokens the server says what remains.
     let tokens =
         RateLimiter::with_clock(TokenBucket::new(Rate::per_minute(90_000.0), 90_000), &clock);
@@ -255,8 +241,8 @@ fn a_call_is_one_request_whatever_it_costs_the_limiter() {
     let mut call = feedback.blocking_acquire(800).expect("granted");
     call.blocking_observe(200u16, &[("x-ratelimit-remaining-tokens", "5000")]);
     drop(call);
-    assert!(feedback.blocking_try_acquire(5_001).is_err());
-    assert!(feedback.blocking_try_acquire(5_000).is_ok());
+    assert!(feedback.try_acquire(5_001).blocking_wait().is_err());
+    assert!(feedback.try_acquire(5_000).blocking_wait().is_ok());
 }
 
 /// A limiter of ten a second, whose server has room for nothing in the next 20 seconds.
@@ -273,10 +259,10 @@ fn callers_that_wait_for_the_server_are_counted_and_so_is_their_wait() {
     let feedback = exhausted(&clock);
     let second = Duration::from_secs(1);
     let before = Limiter::stats(&feedback);
-    assert!(feedback.blocking_try_acquire_timeout(1, second).is_err());
+    assert!(feedback.try_acquire_timeout(1, second).blocking_wait().is_err());
     let mut left = feedback.acquire(1);
     assert!((&mut left).now_or_never().is_none());
-    let place = feedback.blocking_reserve(1).expect("a place");
+    let place = feedback.acquire(1).reserve().expect("a place");
     let mut waiting = feedback.acquire(1);
     assert!((&mut waiting).now_or_never().is_none());
     assert_eq!(Limiter::queue_len(&feedback), 3);
@@ -290,6 +276,9 @@ fn callers_that_wait_for_the_server_are_counted_and_so_is_their_wait() {
     assert_eq!(first.waited().as_secs(), 20);
     first.blocking_observe(200u16, &[("x-ratelimit-remaining", "9"), ("x-ratelimit-reset", "20")]);
     assert_eq!(Limiter::queue_len(&feedback), 0);
+    // It comes to the limiter when it is polled.
+    assert!((&mut waiting).now_or_never().is_none());
+    clock.advance(Duration::from_millis(100));
     let second = waiting.now_or_never().expect("it waits").expect("granted");
     assert_eq!(second.waited().as_secs(), 30);
     let stats = Limiter::stats(&feedback);

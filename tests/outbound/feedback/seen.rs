@@ -398,7 +398,7 @@ fn each_channel_of_discord_has_a_bucket_for_itself() {
             ("X-RateLimit-Reset-After", "4.5"),
         ]
     };
-    let call = |channel| at(channel).blocking_try_acquire(1);
+    let call = |channel| at(channel).try_acquire(1).blocking_wait();
     call(111).expect("free").blocking_observe(200u16, &answer("0"));
     let wait = call(111).expect_err("used up").retry_after();
     assert_eq!(wait, Some(Duration::from_millis(4500)));
@@ -414,13 +414,21 @@ fn each_channel_of_discord_has_a_bucket_for_itself() {
     // A guild and a webhook as well; a user shares the bucket with the others.
     for path in ["/api/guilds/1/members", "/api/webhooks/1/token"] {
         let at = |id: &str| servers.at("discord.com", &path.replace('1', id));
-        at("1").blocking_try_acquire(1).expect("free").blocking_observe(200u16, &answer("0"));
-        at("1").blocking_try_acquire(1).expect_err("used up");
-        at("2").blocking_try_acquire(1).expect("free").blocking_observe(200u16, &answer("4"));
+        at("1")
+            .try_acquire(1)
+            .blocking_wait()
+            .expect("free")
+            .blocking_observe(200u16, &answer("0"));
+        at("1").try_acquire(1).blocking_wait().expect_err("used up");
+        at("2")
+            .try_acquire(1)
+            .blocking_wait()
+            .expect("free")
+            .blocking_observe(200u16, &answer("4"));
     }
     let users = |id: u32| servers.at("discord.com", &format!("/api/users/{id}"));
-    users(1).blocking_try_acquire(1).expect("free").blocking_observe(200u16, &answer("0"));
-    users(2).blocking_try_acquire(1).expect_err("the same");
+    users(1).try_acquire(1).blocking_wait().expect("free").blocking_observe(200u16, &answer("0"));
+    users(2).try_acquire(1).blocking_wait().expect_err("the same");
     // A refusal for all is heard by each of them.
     let global = [answer("4")[0], ("X-RateLimit-Global", "true"), ("Retry-After", "9")];
     call(222).expect("free").blocking_observe(429u16, &global);
@@ -441,7 +449,7 @@ fn each_channel_of_discord_has_a_bucket_for_itself() {
 fn the_quota_that_gitlab_names_is_a_bucket() {
     let clock = ManualClock::new();
     let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), &clock));
-    let call = |path| servers.at("gitlab.example", path).blocking_try_acquire(1);
+    let call = |path| servers.at("gitlab.example", path).try_acquire(1).blocking_wait();
     let answer = |name, remaining| {
         [
             ("RateLimit-Limit", "10"),

@@ -23,7 +23,7 @@
 //! **Why 64 bits are enough.** A permit clock makes less than two units a nanosecond. Times are before
 //! 2^61 ns ([`END`]), `bump` and the units of a request are below 2^62, so the permit clock with `bump`
 //! is below 2^63, and due positions are below 2^64. The mutex decides all that exceeds these bounds:
-//! [`AtomicState::publish`] checks them for parameters, `most` for requests, the top bit for the word.
+//! [`Word::publish`] checks them for parameters, `most` for requests, the top bit for the word.
 //!
 //! Words are never reused across changes, so the 62 bits last for at least 73 years, less what refunds
 //! across changes use up; after that the line goes on under its mutex.
@@ -44,29 +44,17 @@ const END: Nanos = Nanos::new(1 << 61);
 /// Each call needs both, and the second is seldom written.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(super) struct AtomicState {
+pub(super) struct Word {
     bits: AtomicU64,
-    /// The mutex charges from this time on, which is not after [`Records::end`]. Not among the parameters, whose cache
+    /// The mutex decides from this time on, at the latest from [`END`]. Not among the parameters, whose cache
     /// line is seldom written. Not loom's: a time that was read late is only earlier, and sends the call to the
     /// mutex. With one more value to choose from, the models would take much longer.
     until: std::sync::atomic::AtomicU64,
-    records: Records,
     parameters: Parameters,
 }
 
-/// The parameters of what is recorded: for the owner of the mutex, but `end`. Here, because there is room.
-#[derive(Debug, Default)]
-struct Records {
-    /// How long a slot is, in nanoseconds.
-    slot: std::sync::atomic::AtomicU64,
-    /// The mutex decides requests for more permits than this.
-    most: std::sync::atomic::AtomicU64,
-    /// The mutex decides from this time on, which is not after [`END`].
-    end: std::sync::atomic::AtomicU64,
-}
-
 /// The parameters of the word. Written only under the mutex with `LOCK` set.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(align(64))]
 struct Parameters {
     multiplier: AtomicU64,
@@ -91,39 +79,20 @@ pub(super) struct Published {
     floor: u64,
     /// The greatest word ever published or seen.
     ceiling: u64,
-    /// The word that was published or recorded last, and the time up to which it grants from then on.
+    /// The word that was published last, and the time up to which it grants.
     word: u64,
     pub(super) until: Nanos,
+    /// The end of the times under the present parameters.
+    end: Nanos,
 }
 
-/// What a charge by the word found.
-pub(super) struct Found {
-    bits: u64,
-    /// How much was missing from a full store; below zero it had been full.
-    pub(super) level: i64,
-    pub(super) units: u64,
-    /// The word behind it.
-    pub(super) next: u64,
-}
-
-impl AtomicState {
+impl Word {
     /// A word that leaves all calls to the mutex until a state is published.
     pub(super) fn locked() -> Self {
-        let zero = || AtomicU64::new(0);
         Self {
             bits: AtomicU64::new(LOCK),
             until: std::sync::atomic::AtomicU64::new(0),
-            records: Records::default(),
-            parameters: Parameters {
-                multiplier: zero(),
-                inverse: zero(),
-                burst: zero(),
-                bump: zero(),
-                mark: zero(),
-                strict: zero(),
-                most: zero(),
-                unit: zero(),
-            },
+            parameters: Parameters::default(),
         }
     }
 
@@ -131,38 +100,13 @@ impl AtomicState {
     // As `Line::decide`.
     #[inline(always)]
     pub(super) fn attempt(&self, now: Nanos, permits: u64) -> Attempt<RateReceipt> {
-        self.charge::<false>(now, permits).0
-    }
-
-    /// Decides a call that is too large or too late to go unrecorded, for a caller that holds the mutex and records
-    /// what is found. The word goes on deciding others meanwhile.
-    #[inline]
-    pub(super) fn attempt_recorded(
-        &self,
-        now: Nanos,
-        permits: u64,
-    ) -> (Attempt<RateReceipt>, Option<Found>) {
-        self.charge::<true>(now, permits)
-    }
-
-    #[inline(always)]
-    fn charge<const IS_RECORDED: bool>(
-        &self,
-        now: Nanos,
-        permits: u64,
-    ) -> (Attempt<RateReceipt>, Option<Found>) {
-        const UNDECIDED: (Attempt<RateReceipt>, Option<Found>) = (Attempt::Undecided, None);
-        let Self { records, parameters, .. } = self;
+        let Self { until, parameters, .. } = self;
         let mut bits = self.bits.load(Ordering::Acquire);
         loop {
-            // What may be charged, and until when: more if it is recorded.
-            let (most, until) = if IS_RECORDED {
-                (records.most.load(Ordering::Relaxed), records.end.load(Ordering::Relaxed))
-            } else {
-                (parameters.most.load(Ordering::Relaxed), self.until.load(Ordering::Relaxed))
-            };
-            if permits > most {
-                return UNDECIDED;
+            if permits > parameters.most.load(Ordering::Relaxed)
+                || now.get() >= until.load(Ordering::Relaxed)
+            {
+                return Attempt::Undecided;
             }
             let unit = parameters.unit.load(Ordering::Relaxed);
             let units = permits.wrapping_mul(unit);
@@ -171,9 +115,8 @@ impl AtomicState {
             let here = position_at(now, multiplier).wrapping_add(bump);
             let due = bits.wrapping_add(units & parameters.strict.load(Ordering::Relaxed));
             if due > here {
-                // Not `until`, because a refusal is not recorded.
-                if due >= LOCK || now.get() >= records.end.load(Ordering::Relaxed) {
-                    return UNDECIDED;
+                if due >= LOCK {
+                    return Attempt::Undecided;
                 }
                 let inverse = parameters.inverse.load(Ordering::Relaxed);
                 fence(Ordering::Acquire);
@@ -181,14 +124,10 @@ impl AtomicState {
                 let again = self.bits.load(Ordering::Acquire);
                 if again == bits {
                     // `here` is at least `bump`, so a later position is, too.
-                    let due = time_of(due - bump, multiplier, inverse);
-                    return (Attempt::ReadyAt(due), None);
+                    return Attempt::ReadyAt(time_of(due - bump, multiplier, inverse));
                 }
                 bits = again;
                 continue;
-            }
-            if now.get() >= until {
-                return UNDECIDED;
             }
             let burst = parameters.burst.load(Ordering::Relaxed);
             // As `Schedule::overflow`. Below 2^63, as `here` is below 2^62; the full store's may be negative.
@@ -201,11 +140,8 @@ impl AtomicState {
             let inverse = parameters.inverse.load(Ordering::Relaxed);
             match self.bits.compare_exchange_weak(bits, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    let span = nanos_of(units, inverse);
-                    let mark = next.wrapping_add(mark);
-                    let level = bits.wrapping_sub(full).cast_signed();
-                    let receipt = RateReceipt::new(permits, span, mark);
-                    return (Attempt::Granted(receipt), Some(Found { bits, level, units, next }));
+                    let (span, mark) = (nanos_of(units, inverse), next.wrapping_add(mark));
+                    return Attempt::Granted(RateReceipt::new(permits, span, mark));
                 }
                 Err(current) => bits = current,
             }
@@ -219,21 +155,6 @@ impl AtomicState {
         let bits = self.bits.swap(LOCK, Ordering::AcqRel);
         published.ceiling = published.ceiling.max(bits & !LOCK);
         Some([self.position_of(published.word)?, self.position_of(bits)?])
-    }
-
-    /// The position that was published or recorded last, and the one that a charge found, if they differ.
-    #[inline]
-    pub(super) fn unrecorded(&self, published: &Published, found: &Found) -> Option<[i128; 2]> {
-        if found.bits == published.word {
-            return None;
-        }
-        Some([self.position_of(published.word)?, self.position_of(found.bits)?])
-    }
-
-    /// Whether the mutex decides all calls.
-    #[inline]
-    pub(super) fn is_locked(&self) -> bool {
-        self.bits.load(Ordering::Relaxed) >= LOCK
     }
 
     /// The position, if the word holds it, for an observer that holds the mutex.
@@ -258,71 +179,33 @@ impl AtomicState {
     ) {
         let mut bump = self.parameters.bump.load(Ordering::Relaxed);
         let word = |bump| fitting(state.position + i128::from(bump));
-        if !self.is_under(schedule, state.moved)
+        if !self.parameters.are(parameters_of(schedule, state.moved, bump))
             || word(bump).is_none_or(|word| word < published.floor)
         {
             let floor = i128::from(published.ceiling) + 1;
             let Some(least) = fitting((floor - state.position).max(0)) else { return };
             bump = least;
             let Some(floor) = word(bump) else { return };
-            self.set_parameters(schedule, state.moved, bump);
-            self.set_records(schedule, bump);
-            published.floor = floor;
+            self.set_parameters(parameters_of(schedule, state.moved, bump));
             // No call of a word under these parameters has read an earlier time.
-            published.until = Nanos::ZERO;
+            (published.floor, published.until) = (floor, Nanos::ZERO);
+            published.end = schedule.time_of(i128::from(TOO_WIDE - bump)).min(END);
         }
-        if let Some(word) = word(bump) {
-            self.open_slot(published, word, now);
-            published.ceiling = published.ceiling.max(word);
-            self.bits.store(word, Ordering::Release);
-        }
-    }
-
-    /// Lets the word decide from `word` on for a slot of time, which will be recorded together.
-    #[inline]
-    pub(super) fn open_slot(&self, published: &mut Published, word: u64, now: Nanos) {
-        let Records { slot, end, .. } = &self.records;
-        let until = Nanos::new(now.get().saturating_add(slot.load(Ordering::Relaxed)));
-        // Not earlier than before: a call that has read the other one counts in this slot.
+        let Some(word) = word(bump) else { return };
+        // For a slot of time: what is charged in it will be noted together, when the mutex takes over. Not earlier than
+        // before: a call that has read the other one counts in this slot.
+        let slot = schedule.slot().map_or(u64::MAX, saturating_nanos);
+        let until = Nanos::new(now.get().saturating_add(slot)).min(published.end);
         published.until = published.until.max(until);
+        self.until.store(published.until.get(), Ordering::Relaxed);
+        published.ceiling = published.ceiling.max(word);
         published.word = word;
-        let end = end.load(Ordering::Relaxed);
-        self.until.store(published.until.get().min(end), Ordering::Relaxed);
+        self.bits.store(word, Ordering::Release);
     }
 
-    /// Whether the parameters are those of `schedule`, and marks those of `moved`.
-    fn is_under(&self, schedule: &Schedule, moved: i64) -> bool {
-        let [multiplier, _, burst, bump, mark, strict, most, unit] = self.parameters.all();
-        let is = |parameter: &AtomicU64, value| parameter.load(Ordering::Relaxed) == value;
-        is(multiplier, schedule.multiplier)
-            && is(burst, schedule.burst)
-            && is(strict, mask(schedule.strict))
-            && is(most, most_of(schedule))
-            && is(unit, schedule.unit())
-            && is(mark, mark_of(moved, bump.load(Ordering::Relaxed)))
-    }
-
-    fn set_records(&self, schedule: &Schedule, bump: u64) {
-        let Records { slot, most, end } = &self.records;
-        slot.store(schedule.slot().map_or(u64::MAX, saturating_nanos), Ordering::Relaxed);
-        most.store(schedule.most().min((TOO_WIDE - 1) >> schedule.shift), Ordering::Relaxed);
-        let too_wide = schedule.time_of(i128::from(TOO_WIDE - bump));
-        end.store(too_wide.min(END).get(), Ordering::Relaxed);
-    }
-
-    fn set_parameters(&self, schedule: &Schedule, moved: i64, bump: u64) {
+    fn set_parameters(&self, values: [u64; 8]) {
         // A thread that did not see LOCK must not see the stores below.
         fence(Ordering::Release);
-        let values = [
-            schedule.multiplier,
-            schedule.inverse,
-            schedule.burst,
-            bump,
-            mark_of(moved, bump),
-            mask(schedule.strict),
-            most_of(schedule),
-            schedule.unit(),
-        ];
         for (parameter, value) in self.parameters.all().into_iter().zip(values) {
             parameter.store(value, Ordering::Relaxed);
         }
@@ -334,20 +217,21 @@ impl Parameters {
         let Self { multiplier, inverse, burst, bump, mark, strict, most, unit } = self;
         [multiplier, inverse, burst, bump, mark, strict, most, unit]
     }
+
+    fn are(&self, values: [u64; 8]) -> bool {
+        self.all().into_iter().zip(values).all(|(it, value)| it.load(Ordering::Relaxed) == value)
+    }
 }
 
-/// The part of a state's mark that is not in the word.
-fn mark_of(moved: i64, bump: u64) -> u64 {
-    moved.cast_unsigned().wrapping_sub(bump)
-}
-
-fn mask(strict: bool) -> u64 {
-    if strict { u64::MAX } else { 0 }
-}
-
-/// The most permits whose units are not too wide, and that need not be recorded.
-fn most_of(schedule: &Schedule) -> u64 {
-    schedule.most().min((TOO_WIDE - 1) >> schedule.shift).min(schedule.most_in_a_slot())
+/// The values of [`Parameters`] of `schedule`, with marks of `moved`.
+fn parameters_of(schedule: &Schedule, moved: i64, bump: u64) -> [u64; 8] {
+    let Schedule { multiplier, inverse, burst, strict, .. } = *schedule;
+    // The part of a state's mark that is not in the word.
+    let mark = moved.cast_unsigned().wrapping_sub(bump);
+    // Units that are not too wide, and no more than may go unnoted for a slot.
+    let most = schedule.most().min((TOO_WIDE - 1) >> schedule.shift).min(schedule.most_in_a_slot());
+    let strict = if strict { u64::MAX } else { 0 };
+    [multiplier, inverse, burst, bump, mark, strict, most, schedule.unit()]
 }
 
 /// A number that is neither negative nor too wide.
@@ -383,19 +267,17 @@ mod tests {
 
     /// A word under a schedule, and beside it the state as the schedule itself counts.
     struct Twins {
-        word: AtomicState,
+        word: Word,
         published: Published,
         schedule: Schedule,
         state: RateState,
-        /// The position when it was published, or a charge recorded.
-        recorded: i128,
     }
 
     impl Twins {
         fn new(schedule: Schedule, position: i128, now: Nanos) -> Self {
-            let (word, published) = (AtomicState::locked(), Published::default());
+            let (word, published) = (Word::locked(), Published::default());
             let state = RateState::new(position);
-            let mut twins = Self { word, published, schedule, state, recorded: position };
+            let mut twins = Self { word, published, schedule, state };
             twins.publish(now);
             twins
         }
@@ -403,37 +285,17 @@ mod tests {
         fn publish(&mut self, now: Nanos) {
             assert_eq!(self.word.lock(&mut self.published), None);
             self.word.publish(&mut self.published, &self.schedule, &self.state, now);
-            self.recorded = self.state.position;
         }
 
         /// Asks both, and demands the same answer and the same state afterwards.
         fn ask(&mut self, now: Nanos, permits: u64) -> Result<Attempt<RateReceipt>, TestCaseError> {
-            let before = self.state.position;
-            let (mut told, mut is_recorded) = (self.word.attempt(now, permits), false);
-            if told == Attempt::Undecided {
-                let (recorded, found) = self.word.attempt_recorded(now, permits);
-                let is_granted = matches!(recorded, Attempt::Granted(_));
-                prop_assert_eq!(is_granted, found.is_some());
-                if let Some(found) = found {
-                    let full = self.schedule.position_at(now) - i128::from(self.schedule.burst);
-                    prop_assert_eq!(i128::from(found.level), self.state.position - full);
-                    prop_assert_eq!(i128::from(found.units), self.schedule.units(permits));
-                    let unrecorded = (before != self.recorded).then_some([self.recorded, before]);
-                    prop_assert_eq!(self.word.unrecorded(&self.published, &found), unrecorded);
-                    self.word.open_slot(&mut self.published, found.next, now);
-                    is_recorded = true;
-                }
-                told = recorded;
-            }
+            let told = self.word.attempt(now, permits);
             let exceeds = self.schedule.exceeds_capacity(permits);
             let ready = self.schedule.time_of(self.schedule.due(self.state.position, permits));
             match &told {
                 Attempt::Granted(receipt) => {
                     prop_assert!(!exceeds && ready <= now);
                     prop_assert_eq!(*receipt, self.schedule.charge(&mut self.state, now, permits));
-                    if is_recorded {
-                        self.recorded = self.state.position;
-                    }
                 }
                 Attempt::ReadyAt(due) => {
                     prop_assert!(!exceeds && ready > now);
@@ -487,7 +349,8 @@ mod tests {
             // Small numbers are not left to the mutex.
             let units = schedule.units(permits);
             let is_early = schedule.position_at(now) < (1 << 62) - 1;
-            if is_early && (0..1 << 61).contains(&at) && units < 1 << 61 && !schedule.exceeds_capacity(permits) {
+            let is_small = units < 1 << 61 && permits <= schedule.most_in_a_slot();
+            if is_early && (0..1 << 61).contains(&at) && is_small && !schedule.exceeds_capacity(permits) {
                 prop_assert_ne!(told, Attempt::Undecided);
             }
         }
