@@ -30,7 +30,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use crate::clock::{Clock, Monotone, OnAlarm};
-use crate::observe::{LazyObserver, Observer};
+use crate::observe::Observer;
 use crate::policy::{Policy, Rated};
 use crate::stats::{Counters, Stats, Waits};
 use crate::sync::Mutex;
@@ -49,7 +49,7 @@ pub(crate) struct Line<P: Policy> {
     /// Counts what the word decided. Not in the cache line of the word, which other processors read.
     counters: Counters,
     inner: Mutex<Inner<P>>,
-    pub(crate) observer: LazyObserver,
+    pub(crate) observer: Arc<Observer>,
     this: Weak<Self>,
 }
 
@@ -58,7 +58,7 @@ impl<P: Policy> Line<P> {
     pub(crate) fn new(
         policy: P,
         clock: Clock,
-        observer: LazyObserver,
+        observer: Arc<Observer>,
         bounds: Bounds,
     ) -> Arc<Self> {
         let time = Monotone::new(clock.now());
@@ -67,7 +67,7 @@ impl<P: Policy> Line<P> {
         if bounds != Bounds::NONE {
             inner.set_bounds(bounds);
         }
-        let word = P::HOOKS.lock_free.is_some().then(|| {
+        let word = P::ONE_RATE.is_some().then(|| {
             let word = Box::new(AtomicState::locked());
             inner.publish(&word, inner.time.latest());
             word
@@ -84,14 +84,14 @@ impl<P: Policy> Line<P> {
     ) -> Arc<Self> {
         let mut inner = Inner::new(policy, state, Monotone::new(clock.now()));
         inner.set_bounds(bounds);
-        Self::around(inner, None, clock.clone(), LazyObserver::of(Arc::clone(observer)))
+        Self::around(inner, None, clock.clone(), Arc::clone(observer))
     }
 
     fn around(
         inner: Inner<P>,
         word: Option<Box<AtomicState>>,
         clock: Clock,
-        observer: LazyObserver,
+        observer: Arc<Observer>,
     ) -> Arc<Self> {
         let (counters, inner) = (Counters::new(), Mutex::new(inner));
         Arc::new_cyclic(|this| Self { clock, word, counters, inner, observer, this: this.clone() })
@@ -101,7 +101,7 @@ impl<P: Policy> Line<P> {
     #[cfg(all(test, not(tollgate_loom)))]
     pub(crate) fn bytes() -> usize {
         let counts = 2 * size_of::<usize>();
-        let word = if P::HOOKS.lock_free.is_some() { size_of::<AtomicState>() } else { 0 };
+        let word = if P::ONE_RATE.is_some() { size_of::<AtomicState>() } else { 0 };
         counts.max(align_of::<Self>()) + size_of::<Self>() + word
     }
 
@@ -169,10 +169,10 @@ impl<P: Policy> Line<P> {
             drop(inner);
             return self.with_lock(|inner, now| look(inner, now));
         }
-        if let (Some(lock_free), Some(word)) = (P::HOOKS.lock_free, &self.word)
+        if let (Some(one), Some(word)) = (P::ONE_RATE, &self.word)
             && let Some(position) = word.position()
         {
-            (lock_free.state)(&mut inner.state).position = position;
+            (one.state_mut)(&mut inner.state).position = position;
         }
         let now = inner.time.read(self.clock.now());
         look(&inner, now)
@@ -184,11 +184,6 @@ impl<P: Policy> Line<P> {
         stats.granted += granted;
         stats.refused += refused;
         stats
-    }
-
-    #[cfg(feature = "metrics")]
-    pub(crate) fn observer(&self) -> &Observer {
-        self.observer.get()
     }
 
     pub(crate) fn waits(&self) -> Waits {

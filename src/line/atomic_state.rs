@@ -28,7 +28,7 @@
 //! Words are never reused across changes, so the 62 bits last for at least 73 years, less what refunds
 //! across changes use up; after that the line goes on under its mutex.
 
-use crate::policy::packed::Attempt;
+use crate::policy::schedule::Attempt;
 use crate::policy::schedule::{RateReceipt, RateState, Schedule, nanos_of};
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::units::{Nanos, saturating_nanos};
@@ -305,7 +305,7 @@ impl AtomicState {
     fn set_records(&self, schedule: &Schedule, bump: u64) {
         let Records { slot, most, end } = &self.records;
         slot.store(schedule.slot().map_or(u64::MAX, saturating_nanos), Ordering::Relaxed);
-        most.store(schedule.most().min((TOO_WIDE - 1) >> schedule.shift), Ordering::Relaxed);
+        most.store(schedule.most.min((TOO_WIDE - 1) >> schedule.shift), Ordering::Relaxed);
         let too_wide = schedule.time_of(i128::from(TOO_WIDE - bump));
         end.store(too_wide.min(END).get(), Ordering::Relaxed);
     }
@@ -347,7 +347,7 @@ fn mask(strict: bool) -> u64 {
 
 /// The most permits whose units are not too wide, and that need not be recorded.
 fn most_of(schedule: &Schedule) -> u64 {
-    schedule.most().min((TOO_WIDE - 1) >> schedule.shift).min(schedule.most_in_a_slot())
+    schedule.most.min((TOO_WIDE - 1) >> schedule.shift).min(schedule.most_in_a_slot())
 }
 
 /// A number that is neither negative nor too wide.
@@ -425,7 +425,7 @@ mod tests {
                 }
                 told = recorded;
             }
-            let exceeds = self.schedule.exceeds_capacity(permits);
+            let exceeds = permits > self.schedule.most;
             let ready = self.schedule.time_of(self.schedule.due(self.state.position, permits));
             match &told {
                 Attempt::Granted(receipt) => {
@@ -487,7 +487,7 @@ mod tests {
             // Small numbers are not left to the mutex.
             let units = schedule.units(permits);
             let is_early = schedule.position_at(now) < (1 << 62) - 1;
-            if is_early && (0..1 << 61).contains(&at) && units < 1 << 61 && !schedule.exceeds_capacity(permits) {
+            if is_early && (0..1 << 61).contains(&at) && units < 1 << 61 && permits <= schedule.most {
                 prop_assert_ne!(told, Attempt::Undecided);
             }
         }
@@ -568,7 +568,7 @@ mod tests {
         let slow = Schedule::new(Rate::every(Duration::from_secs(86_400)), Duration::ZERO);
         let mut days = Twins::new(slow, 0, Nanos::ZERO);
         let too_many = TOO_WIDE >> slow.shift;
-        assert!(too_many < slow.most());
+        assert!(too_many < slow.most);
         assert!(matches!(days.ask(Nanos::ZERO, too_many), Ok(Attempt::Undecided)));
         assert!(matches!(days.ask(Nanos::ZERO, too_many - 1), Ok(Attempt::Granted(_))));
         // Charged beyond what could be published, it is still read right, and then kept in the mutex.

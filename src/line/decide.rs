@@ -7,9 +7,8 @@ use super::Line;
 use super::charge::Charge;
 use super::inner::{Admission, Decided, decide};
 use crate::error::Error;
-use crate::policy::packed::Attempt;
-use crate::policy::schedule::RateReceipt;
-use crate::policy::{Cost, Policy, Timed};
+use crate::policy::schedule::{Attempt, RateReceipt};
+use crate::policy::{Cost, Policy};
 use crate::units::Nanos;
 use crate::wait_queue::{Ask, WaiterId};
 
@@ -22,7 +21,7 @@ impl<P: Policy> Line<P> {
         if cost.is_zero() {
             return None;
         }
-        if P::HOOKS.lock_free.is_none() {
+        if P::ONE_RATE.is_none() {
             return self.decide_by_mutex(cost, max_wait);
         }
         let word = self.word.as_ref()?;
@@ -41,7 +40,7 @@ impl<P: Policy> Line<P> {
         match attempt {
             Attempt::Granted(receipt) => {
                 self.counters.count(true);
-                Some(Ok(Charge::at_once(Some((P::HOOKS.lock_free?.receipt)(receipt)))))
+                Some(Ok(Charge::at_once(Some((P::ONE_RATE?.receipt)(receipt)))))
             }
             Attempt::ReadyAt(due) => {
                 let is_too_late = |wait: Duration| wait.is_zero() || due > now.saturating_add(wait);
@@ -59,7 +58,7 @@ impl<P: Policy> Line<P> {
     #[inline(always)]
     fn decide_by_mutex(&self, cost: P::Cost, max_wait: Option<Duration>) -> Decided<P> {
         // Before the lock: to read the clock under it would keep other callers waiting.
-        let read = (P::TIMED != Timed::Never).then(|| self.clock.now());
+        let read = P::TIMED.then(|| self.clock.now());
         let mut inner = self.inner.lock();
         let now = read.map_or(inner.time.latest(), |read| inner.time.read(read));
         if !inner.is_quiet(now) {

@@ -9,7 +9,7 @@ use super::waiting::Waiting;
 use crate::clock::{Alarm, Monotone};
 use crate::error::Error;
 use crate::part::Part;
-use crate::policy::{Asked, Limit, Policy, PolicyExt, Quota, Ready, Snapshot};
+use crate::policy::{Asked, Limit, Policy, PolicyExt, Quota, Ready};
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Bounds, Tenant, WaiterId};
@@ -220,17 +220,6 @@ impl<P: Policy> Inner<P> {
         let paused = self.charges_from.since(now);
         let reset_after = of_state.reset_after.map(|reset| reset.max(paused));
         Quota { remaining: self.available(now), reset_after, ..of_state }
-    }
-
-    /// What it does now.
-    pub(crate) fn snapshot(&self, now: Nanos) -> Snapshot<P::Cost> {
-        Snapshot {
-            quota: self.quota(now),
-            waiting: self.queue_len(),
-            ages: self.waiting.as_ref().map(|waiting| waiting.ages(now)).unwrap_or_default(),
-            paused: self.charges_from.since(now),
-            ..Snapshot::of(&self.policy, &self.state, now)
-        }
     }
 
     /// How much is left of each limit, for a request of `cost`.

@@ -4,18 +4,17 @@
 use super::atomic_state::AtomicState;
 use super::inner::Inner;
 use crate::policy::Policy;
-use crate::policy::packed::Attempt;
-use crate::policy::schedule::RateReceipt;
+use crate::policy::schedule::{Attempt, RateReceipt};
 use crate::units::Nanos;
 
 impl<P: Policy> Inner<P> {
     /// Takes over the position from the word, and notes what the word has charged since it was published `before`.
     pub(super) fn take_over(&mut self, [before, position]: [i128; 2], now: Nanos) {
-        let Some(lock_free) = P::HOOKS.lock_free else { return };
-        let state = (lock_free.state)(&mut self.state);
+        let Some(one) = P::ONE_RATE else { return };
+        let state = (one.state_mut)(&mut self.state);
         state.position = position;
         if position != before
-            && let Some(schedule) = (lock_free.schedule)(&self.policy)
+            && let Some(schedule) = (one.schedule)(&self.policy)
         {
             schedule.note_charges(state, before, now.min(self.published.until));
         }
@@ -30,13 +29,13 @@ impl<P: Policy> Inner<P> {
         permits: u64,
         read_again: impl FnOnce() -> Nanos,
     ) -> Attempt<RateReceipt> {
-        let Some(lock_free) = P::HOOKS.lock_free else { return Attempt::Undecided };
+        let Some(one) = P::ONE_RATE else { return Attempt::Undecided };
         let (attempt, found) = word.attempt_recorded(now, permits);
         if let (Attempt::Granted(receipt), Some(found)) = (&attempt, found) {
             if let Some(positions) = word.unrecorded(&self.published, &found) {
                 self.take_over(positions, read_again());
             }
-            (lock_free.state)(&mut self.state).note(found.units, receipt, found.level);
+            (one.state_mut)(&mut self.state).note(found.units, receipt, found.level);
             word.open_slot(&mut self.published, found.next, now);
         }
         attempt
@@ -44,12 +43,12 @@ impl<P: Policy> Inner<P> {
 
     /// Lets the word decide again, if no caller waits and nothing is paused.
     pub(super) fn publish(&mut self, word: &AtomicState, now: Nanos) {
-        if let Some(lock_free) = P::HOOKS.lock_free
+        if let Some(one) = P::ONE_RATE
             && self.is_quiet(now)
-            && let Some(schedule) = (lock_free.schedule)(&self.policy)
+            && let Some(schedule) = (one.schedule)(&self.policy)
         {
-            let state = (lock_free.state)(&mut self.state);
-            word.publish(&mut self.published, &schedule, state, now);
+            let state = (one.state_mut)(&mut self.state);
+            word.publish(&mut self.published, schedule, state, now);
         }
     }
 }

@@ -5,7 +5,7 @@ use super::charge::{Change, Charge};
 use super::inner::Inner;
 use super::waiting::Waiting;
 use crate::error::ExceedsCapacity;
-use crate::policy::{Cost, Policy, PolicyExt, Timed};
+use crate::policy::{Cost, Policy, PolicyExt};
 use crate::units::Nanos;
 use crate::unwinding::in_drop;
 
@@ -13,8 +13,8 @@ impl<P: Policy> Line<P> {
     /// Called when a grant is dropped.
     #[inline(always)]
     pub(crate) fn release(&self, cost: P::Cost) {
-        let at_once = P::HOOKS.lock_free.is_none() && (!P::HELD || P::TIMED != Timed::Always);
-        if !(at_once && self.inner.lock().release_at_once(cost)) {
+        let read = (P::HELD && P::TIMED).then(|| self.clock.now());
+        if !(P::ONE_RATE.is_none() && self.inner.lock().release_at_once(read, cost)) {
             self.release_in_line(cost);
         }
     }
@@ -33,13 +33,13 @@ impl<P: Policy> Line<P> {
 }
 
 impl<P: Policy> Inner<P> {
-    /// Gives back what a grant held, if no caller waits for it and the time does not matter. Returns whether it did.
+    /// Gives back what a grant held, if no caller waits for it. Returns whether it did.
     #[inline(always)]
-    fn release_at_once(&mut self, cost: P::Cost) -> bool {
+    fn release_at_once(&mut self, read: Option<Nanos>, cost: P::Cost) -> bool {
         let is_alone = |waiting: &Waiting<P>| waiting.is_idle() && waiting.resumed.is_none();
         let is_quiet = self.waiting.as_deref().is_none_or(is_alone);
         if is_quiet {
-            let now = self.time.latest();
+            let now = read.map_or(self.time.latest(), |read| self.time.read(read));
             self.policy.release(&mut self.state, now, cost);
         }
         is_quiet

@@ -1,7 +1,6 @@
 //! The callers that wait in a line, what each asks for, and the state behind them.
 
 use std::task::Waker;
-use std::time::Duration;
 
 use slab::Slab;
 
@@ -124,12 +123,6 @@ impl<P: Policy> Waiting<P> {
         self.permits = self.permits.saturating_add(waiter.cost.permits());
         self.queued = waiter.cost.add_to(self.queued);
         self.queue.join(place, waiter, deadline, waker)
-    }
-
-    /// How long the first four callers have waited.
-    pub(super) fn ages(&self, now: Nanos) -> Vec<Duration> {
-        let first = self.queue.ahead_of(None).take(4);
-        first.map(|id| now.since(self.queue[id].joined)).collect()
     }
 
     /// The front of the queue is granted. It still has to learn the outcome.

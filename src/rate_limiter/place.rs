@@ -115,8 +115,7 @@ impl<P: Policy> LinePlace<P> {
     fn take(&mut self, line: &Line<P>) -> Charge<P::Receipt> {
         let Self::Granted(charge) = self else { panic!("`Acquire` polled after it was ready") };
         if charge.waited > 0 {
-            let observer = line.observer.get();
-            observer.granted(Duration::from_nanos(charge.waited), charge.limited_by);
+            line.observer.granted(Duration::from_nanos(charge.waited), charge.limited_by);
         }
         let charge = charge.take();
         *self = Self::Over;
