@@ -348,6 +348,10 @@ pub trait PolicyExt: Policy {
     /// unpredictable counts as later than all others.
     #[inline]
     fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<Part> {
+        // A rule that holds no other rule has no parts.
+        if self.facts(0).kind.is_some_and(|kind| kind != Kind::LockOut) {
+            return None;
+        }
         let mut last = None;
         let asked = Asked { brief: true, ..Asked::now(now, cost) };
         self.limits(state, asked, &mut |limit| {
