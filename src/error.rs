@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::part::Part;
+use crate::units::to_millis;
 
 /// Why permits were not granted.
 ///
@@ -66,8 +67,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Denied { retry_after, part } => {
-                let (part, retry) = (display_part(*part), display_retry(*retry_after));
-                write!(f, "no permits available{part}{retry}")
+                f.write_str("no permits available")?;
+                write_part(*part, f)?;
+                write_retry(*retry_after, f)
             }
             Self::ExceedsCapacity(error) => error.fmt(f),
             Self::TooManyKeys { max } => write!(
@@ -75,7 +77,8 @@ impl fmt::Display for Error {
                 "the limit of {max} keys is reached and no key is idle; raise `max_keys` or use fewer keys"
             ),
             Self::QueueFull { limit, retry_after } => {
-                write!(f, "the queue is full: {limit}{}", display_retry(*retry_after))
+                write!(f, "the queue is full: {limit}")?;
+                write_retry(*retry_after, f)
             }
             Self::Closed => f.write_str("the limiter is closed"),
             #[cfg(feature = "redis")]
@@ -108,17 +111,15 @@ impl From<store::StoreError> for Error {
     }
 }
 
-fn display_part(part: Option<Part>) -> String {
-    part.map_or_else(String::new, |part| format!(" ({part})"))
+fn write_part(part: Option<Part>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    part.map_or(Ok(()), |part| write!(f, " ({part})"))
 }
 
 /// In whole milliseconds, rounded up: earlier would be too early.
-fn display_retry(retry_after: Option<Duration>) -> String {
-    retry_after.map_or_else(String::new, |wait| {
-        let part = wait.subsec_nanos() % 1_000_000;
-        let rest = if part == 0 { 0 } else { 1_000_000 - part };
-        format!(", retry after {:?}", wait.saturating_add(Duration::from_nanos(rest.into())))
-    })
+fn write_retry(retry_after: Option<Duration>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Some(wait) = retry_after else { return Ok(()) };
+    let up = wait.saturating_add(Duration::from_nanos(499_999));
+    write!(f, ", retry after {:?}", to_millis(up))
 }
 
 impl Error {
@@ -133,9 +134,7 @@ impl Error {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Denied { retry_after, .. } | Self::QueueFull { retry_after, .. } => *retry_after,
-            Self::ExceedsCapacity(_) | Self::TooManyKeys { .. } | Self::Closed => None,
-            #[cfg(feature = "redis")]
-            Self::Store(_) => None,
+            _ => None,
         }
     }
 
@@ -155,9 +154,7 @@ impl Error {
         match self {
             Self::Denied { part, .. } => *part,
             Self::ExceedsCapacity(error) => error.part(),
-            Self::QueueFull { .. } | Self::TooManyKeys { .. } | Self::Closed => None,
-            #[cfg(feature = "redis")]
-            Self::Store(_) => None,
+            _ => None,
         }
     }
 }
@@ -174,7 +171,7 @@ impl Error {
 /// let _place = limiter.reserve(1)?;
 /// let error = limiter.reserve(1).unwrap_err();
 /// assert!(matches!(error, Error::QueueFull { limit: QueueLimit::Waiters(1), .. }));
-/// assert_eq!(error.to_string(), "the queue is full: at most 1 caller may wait, retry after 1s");
+/// assert_eq!(error.to_string(), "the queue is full: max_waiters is 1, retry after 1s");
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -194,14 +191,9 @@ pub enum QueueLimit {
 impl fmt::Display for QueueLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Waiters(1) => f.write_str("at most 1 caller may wait"),
-            Self::Waiters(max) => write!(f, "at most {max} callers may wait"),
-            Self::WaitersPerTenant(1) => f.write_str("at most 1 caller of a tenant may wait"),
-            Self::WaitersPerTenant(max) => {
-                write!(f, "at most {max} callers of a tenant may wait")
-            }
-            Self::Permits(1) => f.write_str("callers may wait for at most 1 permit"),
-            Self::Permits(max) => write!(f, "callers may wait for at most {max} permits"),
+            Self::Waiters(max) => write!(f, "max_waiters is {max}"),
+            Self::WaitersPerTenant(max) => write!(f, "max_waiters_per_tenant is {max}"),
+            Self::Permits(max) => write!(f, "max_queued_permits is {max}"),
             Self::Capacity => f.write_str("the capacity of the policy is reached"),
         }
     }
@@ -231,8 +223,9 @@ pub struct ExceedsCapacity {
 
 impl fmt::Display for ExceedsCapacity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (part, Self { asked, max, .. }) = (display_part(self.part()), self);
-        write!(f, "{asked} permits exceed the capacity{part}: ask for at most {max} at once")
+        write!(f, "{} permits exceed the capacity", self.asked)?;
+        write_part(self.part, f)?;
+        write!(f, ": ask for at most {} at once", self.max)
     }
 }
 
@@ -263,7 +256,7 @@ mod tests {
     use crate::part::Kind;
 
     #[test]
-    fn a_retry_time_is_shown_in_whole_milliseconds_and_never_too_early_and_one_is_singular() {
+    fn a_retry_time_is_shown_in_whole_milliseconds_and_never_too_early() {
         let denied = |nanos| {
             let retry_after = Some(Duration::from_nanos(nanos));
             Error::Denied { retry_after, part: None }.to_string()
@@ -279,12 +272,13 @@ mod tests {
             Error::QueueFull { limit: QueueLimit::Capacity, retry_after: Some(Duration::MAX) };
         let told = "the queue is full: the capacity of the policy is reached, retry after 18446744073709551615";
         assert!(longest.to_string().starts_with(told));
-        let one = [QueueLimit::Waiters(1), QueueLimit::WaitersPerTenant(1), QueueLimit::Permits(1)];
-        let [waiter, of_tenant, permit] = one.map(|limit| limit.to_string());
-        assert_eq!(waiter, "at most 1 caller may wait");
-        assert_eq!(of_tenant, "at most 1 caller of a tenant may wait");
-        assert_eq!(permit, "callers may wait for at most 1 permit");
-        assert_eq!(QueueLimit::Waiters(2).to_string(), "at most 2 callers may wait");
+        let limits =
+            [QueueLimit::Waiters(1), QueueLimit::WaitersPerTenant(2), QueueLimit::Permits(3)];
+        let limits = limits.map(|limit| limit.to_string());
+        assert_eq!(
+            limits,
+            ["max_waiters is 1", "max_waiters_per_tenant is 2", "max_queued_permits is 3"]
+        );
         let part = Part::new(1, 3).of_kind(Some(Kind::TokenBucket));
         let large = ExceedsCapacity::new(11, 10).in_part(Some(part)).to_string();
         assert_eq!(

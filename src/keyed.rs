@@ -378,20 +378,16 @@ where
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> Observe {
-        observe(
-            &self.table,
-            |table| &table.common.observer,
-            |table| Observation {
-                stats: table.stats(),
-                waits: table.common.observer.waits(),
-                waiting: table
-                    .each(|shard| shard.lines())
-                    .flatten()
-                    .map(|line| line.look(|inner, _| inner.queue_len()))
-                    .sum(),
-                ..Observation::default()
-            },
-        )
+        observe(&self.table, |table| Observation {
+            stats: table.stats(),
+            waits: table.common.observer.waits(),
+            waiting: table
+                .each(|shard| shard.lines())
+                .flatten()
+                .map(|line| line.look(|inner, _| inner.queue_len()))
+                .sum(),
+            ..Observation::default()
+        })
     }
 
     /// Puts **all** keys under one policy, and drops the function of the key if there was one. The change reaches

@@ -37,7 +37,7 @@
 //! | [`Unlimited`] | no limit of one's own |
 //! | [`AnyPolicy`], [`AllOf`] | one rule, or up to eight with one cost, chosen at run time |
 //! | `(A, B, ..)` | all of them or none, with a cost for each |
-//! | [`Same`]`((A, B, ..))`, `[P; N]` | all of them or none, with one cost |
+//! | [`Same`]`((A, B, ..))` | all of them or none, with one cost |
 //!
 //! The first two are Guava's, with **prepaid waiting**: a request waits for the permits taken before
 //! it, never for its own; the next caller waits for those. A policy of your own is one

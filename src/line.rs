@@ -26,9 +26,9 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Monotone, OnAlarm};
 use crate::error::{Error, ExceedsCapacity};
-use crate::observe::{LazyObserver, Observer};
-use crate::policy::packed::Attempt;
-use crate::policy::{Cost, Policy, Rated, Timed};
+use crate::observe::Observer;
+use crate::policy::schedule::Attempt;
+use crate::policy::{Cost, Policy, Rated};
 use crate::stats::{Counters, Stats, Waits};
 use crate::sync::Mutex;
 use crate::units::{Nanos, Rate};
@@ -47,7 +47,7 @@ pub(crate) struct Line<P: Policy> {
     /// Counts what the word decided. Not in the cache line of the word, which other processors read.
     counters: Counters,
     inner: Mutex<Inner<P>>,
-    pub(crate) observer: LazyObserver,
+    pub(crate) observer: Arc<Observer>,
     this: Weak<Self>,
 }
 
@@ -56,14 +56,14 @@ impl<P: Policy> Line<P> {
     pub(crate) fn new(
         policy: P,
         clock: Clock,
-        observer: LazyObserver,
+        observer: Arc<Observer>,
         bounds: Bounds,
     ) -> Arc<Self> {
         let time = Monotone::new(clock.now());
         let state = policy.start(time.latest());
         let mut inner = Inner::new(policy, state, time);
         inner.set_bounds(bounds);
-        let word = P::HOOKS.lock_free.is_some().then(|| {
+        let word = P::ONE_RATE.is_some().then(|| {
             let word = Box::new(Word::locked());
             inner.publish(&word, inner.time.latest());
             word
@@ -80,14 +80,14 @@ impl<P: Policy> Line<P> {
     ) -> Arc<Self> {
         let mut inner = Inner::new(policy, state, Monotone::new(clock.now()));
         inner.set_bounds(bounds);
-        Self::around(inner, None, clock.clone(), LazyObserver::of(Arc::clone(observer)))
+        Self::around(inner, None, clock.clone(), Arc::clone(observer))
     }
 
     fn around(
         inner: Inner<P>,
         word: Option<Box<Word>>,
         clock: Clock,
-        observer: LazyObserver,
+        observer: Arc<Observer>,
     ) -> Arc<Self> {
         let (counters, inner) = (Counters::new(), Mutex::new(inner));
         Arc::new_cyclic(|this| Self { clock, word, counters, inner, observer, this: this.clone() })
@@ -97,7 +97,7 @@ impl<P: Policy> Line<P> {
     #[cfg(all(test, not(tollgate_loom)))]
     pub(crate) fn bytes() -> usize {
         let counts = 2 * size_of::<usize>();
-        let word = if P::HOOKS.lock_free.is_some() { size_of::<Word>() } else { 0 };
+        let word = if P::ONE_RATE.is_some() { size_of::<Word>() } else { 0 };
         counts.max(align_of::<Self>()) + size_of::<Self>() + word
     }
 }
@@ -112,7 +112,7 @@ impl<P: Policy> Line<P> {
         if cost.is_zero() {
             return None;
         }
-        let Some(lock_free) = P::HOOKS.lock_free else {
+        let Some(one) = P::ONE_RATE else {
             return self.decide_by_mutex(cost, max_wait);
         };
         let word = self.word.as_ref()?;
@@ -120,7 +120,7 @@ impl<P: Policy> Line<P> {
         match word.attempt(now, cost.permits()) {
             Attempt::Granted(receipt) => {
                 self.counters.count(true);
-                Some(Ok(Charge::at_once(Some((lock_free.receipt)(receipt)))))
+                Some(Ok(Charge::at_once(Some((one.receipt)(receipt)))))
             }
             Attempt::ReadyAt(due) => {
                 let is_too_late = |wait: Duration| wait.is_zero() || due > now.saturating_add(wait);
@@ -138,7 +138,7 @@ impl<P: Policy> Line<P> {
     #[inline(always)]
     fn decide_by_mutex(&self, cost: P::Cost, max_wait: Option<Duration>) -> Decided<P> {
         // Before the lock: to read the clock under it would keep other callers waiting.
-        let read = (P::TIMED != Timed::Never).then(|| self.clock.now());
+        let read = P::TIMED.then(|| self.clock.now());
         let mut inner = self.inner.lock();
         let now = read.map_or(inner.time.latest(), |read| inner.time.read(read));
         if !inner.is_quiet(now) {
@@ -183,8 +183,8 @@ impl<P: Policy> Line<P> {
     /// Called when a grant is dropped.
     #[inline(always)]
     pub(crate) fn release(&self, cost: P::Cost) {
-        let at_once = P::HOOKS.lock_free.is_none() && (!P::HELD || P::TIMED != Timed::Always);
-        if !(at_once && self.inner.lock().release_at_once(cost)) {
+        let read = (P::HELD && P::TIMED).then(|| self.clock.now());
+        if !(P::ONE_RATE.is_none() && self.inner.lock().release_at_once(read, cost)) {
             self.release_in_line(cost);
         }
     }
@@ -269,10 +269,10 @@ impl<P: Policy> Line<P> {
             drop(inner);
             return self.with_lock(|inner, now| look(inner, now));
         }
-        if let (Some(lock_free), Some(word)) = (P::HOOKS.lock_free, &self.word)
+        if let (Some(one), Some(word)) = (P::ONE_RATE, &self.word)
             && let Some(position) = word.position()
         {
-            (lock_free.state)(&mut inner.state).position = position;
+            (one.state_mut)(&mut inner.state).position = position;
         }
         let now = inner.time.read(self.clock.now());
         look(&inner, now)
@@ -284,11 +284,6 @@ impl<P: Policy> Line<P> {
         stats.granted += granted;
         stats.refused += refused;
         stats
-    }
-
-    #[cfg(feature = "metrics")]
-    pub(crate) fn observer(&self) -> &Observer {
-        self.observer.get()
     }
 
     pub(crate) fn waits(&self) -> Waits {

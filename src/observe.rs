@@ -1,9 +1,7 @@
 //! What a limiter reports: events, for a listener and for `tracing`, and how long callers waited.
 
 use std::fmt;
-#[cfg(feature = "metrics")]
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "redis")]
@@ -121,41 +119,10 @@ impl fmt::Display for Event {
     }
 }
 
-/// The [`Observer`] of a limiter, made when there is something to observe: most limiters have no name and no
-/// listener, and many have no waiter.
-pub(crate) struct LazyObserver(OnceLock<Arc<Observer>>);
-
-impl LazyObserver {
-    pub(crate) fn new(reports: Reports) -> Self {
-        let is_default = reports.name.is_none() && reports.listener.is_none();
-        let is_default = is_default && reports.slow_wait == SLOW_WAIT;
-        if is_default { Self(OnceLock::new()) } else { Self::of(Observer::new(reports)) }
-    }
-
-    pub(crate) fn of(observer: Arc<Observer>) -> Self {
-        Self(observer.into())
-    }
-
-    pub(crate) fn get(&self) -> &Observer {
-        self.0.get_or_init(|| Observer::new(Reports::default()))
-    }
-
-    pub(crate) fn name(&self) -> Option<&str> {
-        self.0.get()?.name()
-    }
-
-    pub(crate) fn waits(&self) -> Waits {
-        self.0.get().map_or_else(Waits::default, |observer| observer.waits())
-    }
-}
-
 /// Whom a limiter reports to. All clones of a limiter share one, and so do all its keys.
 pub(crate) struct Observer {
     reports: Reports,
     waits: WaitCounts,
-    /// How many publishers keep the limiter.
-    #[cfg(feature = "metrics")]
-    kept_by: AtomicUsize,
 }
 
 /// Until the builder says otherwise.
@@ -185,12 +152,7 @@ impl Reports {
 
 impl Observer {
     pub(crate) fn new(reports: Reports) -> Arc<Self> {
-        Arc::new(Self {
-            reports,
-            waits: WaitCounts::default(),
-            #[cfg(feature = "metrics")]
-            kept_by: AtomicUsize::new(0),
-        })
+        Arc::new(Self { reports, waits: WaitCounts::default() })
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
@@ -269,52 +231,23 @@ pub struct Observation {
     pub(crate) permits: Option<u32>,
     /// Requests sent, requests that failed, and calls without Redis.
     pub(crate) redis: Option<[u64; 3]>,
-    /// No handle is left but those that observe, so these counts do not change any more.
+    /// Only the publisher still has the limiter, so these counts do not change any more.
     pub(crate) is_last: bool,
 }
 
-/// Observes a limiter, and keeps it until the last counts are seen.
+/// Observes a limiter, and keeps it.
 #[cfg(feature = "metrics")]
 pub(crate) type Observe = Box<dyn Fn() -> Observation + Send>;
 
 #[cfg(feature = "metrics")]
 pub(crate) fn observe<T: Send + Sync + 'static>(
     shared: &Arc<T>,
-    observer: fn(&T) -> &Observer,
     look: impl Fn(&T) -> Observation + Send + 'static,
 ) -> Observe {
-    let kept = Kept::new(shared, observer);
+    let shared = Arc::clone(shared);
     Box::new(move || {
         // Before the look: then the counts are the last.
-        let is_last = kept.is_alone();
-        Observation { is_last, ..look(&kept.shared) }
+        let is_last = Arc::strong_count(&shared) == 1;
+        Observation { is_last, ..look(&shared) }
     })
-}
-
-/// A limiter that is observed.
-#[cfg(feature = "metrics")]
-struct Kept<T> {
-    shared: Arc<T>,
-    observer: fn(&T) -> &Observer,
-}
-
-#[cfg(feature = "metrics")]
-impl<T> Kept<T> {
-    fn new(shared: &Arc<T>, observer: fn(&T) -> &Observer) -> Self {
-        observer(shared).kept_by.fetch_add(1, Ordering::Relaxed);
-        Self { shared: Arc::clone(shared), observer }
-    }
-
-    /// Whether all who keep it observe it.
-    fn is_alone(&self) -> bool {
-        let kept_by = (self.observer)(&self.shared).kept_by.load(Ordering::Relaxed);
-        Arc::strong_count(&self.shared) <= kept_by
-    }
-}
-
-#[cfg(feature = "metrics")]
-impl<T> Drop for Kept<T> {
-    fn drop(&mut self) {
-        (self.observer)(&self.shared).kept_by.fetch_sub(1, Ordering::Relaxed);
-    }
 }

@@ -2,50 +2,47 @@
 
 use std::fmt;
 
-macro_rules! kinds {
-    ($($kind:ident $name:literal,)+) => {
-        /// Each rule of this crate.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub(crate) enum Kind {
-            $($kind,)+
-        }
-
-        impl Kind {
-            pub(crate) const NAMES: &[&str] = &[$($name),+];
-        }
-    };
-}
-
-kinds! {
-    SmoothBursty "smooth-bursty",
-    SmoothWarmingUp "smooth-warming-up",
-    TokenBucket "token-bucket",
-    Gcra "gcra",
-    LeakyBucket "leaky-bucket",
-    FixedWindow "fixed-window",
-    SlidingWindowLog "sliding-window-log",
-    SlidingWindowCounter "sliding-window-counter",
-    InFlight "in-flight",
-    LockOut "lock-out",
-    Unlimited "unlimited",
-}
-
-/// Hands the rules that hold no other rule to a macro.
+/// Hands the rules that hold no other rule, and their names, to a macro.
 macro_rules! each_rule {
     ($then:ident) => {
         $then! {
-            SmoothBursty, SmoothWarmingUp, TokenBucket, Gcra, LeakyBucket, FixedWindow,
-            SlidingWindowLog, SlidingWindowCounter, InFlight, Unlimited
+            SmoothBursty "smooth-bursty",
+            SmoothWarmingUp "smooth-warming-up",
+            TokenBucket "token-bucket",
+            Gcra "gcra",
+            LeakyBucket "leaky-bucket",
+            FixedWindow "fixed-window",
+            SlidingWindowLog "sliding-window-log",
+            SlidingWindowCounter "sliding-window-counter",
+            InFlight "in-flight",
+            Unlimited "unlimited"
         }
     };
 }
 pub(crate) use each_rule;
 
-impl Kind {
-    pub(crate) fn name(self) -> &'static str {
-        Self::NAMES[self as usize]
-    }
+macro_rules! kinds {
+    ($($kind:ident $name:literal),+) => {
+        /// What a limit is: a rule of this crate, or what a server is known to allow.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum Kind {
+            $($kind,)+
+            LockOut,
+            Server,
+        }
+
+        impl Kind {
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)+
+                    Self::LockOut => "lock-out",
+                    Self::Server => "server",
+                }
+            }
+        }
+    };
 }
+each_rule!(kinds);
 
 /// Names the limit that delayed or refused a call, in a policy made of several limits.
 ///
@@ -71,16 +68,8 @@ impl Kind {
 pub struct Part {
     index: u16,
     of: u16,
-    rule: Rule,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Rule {
-    /// Composed itself, or of a user.
-    Unnamed,
-    Of(Kind),
-    /// What a server is known to allow.
-    Server,
+    /// `None` if it is composed itself, or a rule of a user.
+    kind: Option<Kind>,
 }
 
 impl Part {
@@ -89,20 +78,12 @@ impl Part {
     #[must_use]
     pub fn new(index: usize, of: usize) -> Self {
         let small = |number| u16::try_from(number).unwrap_or(u16::MAX);
-        Self { index: small(index), of: small(of), rule: Rule::Unnamed }
+        Self { index: small(index), of: small(of), kind: None }
     }
 
-    /// Adds the rule's name.
-    #[must_use]
-    pub(crate) fn of_kind(self, rule: Option<Kind>) -> Self {
-        Self { rule: rule.map_or(Rule::Unnamed, Rule::Of), ..self }
-    }
-
-    /// What a server is known to allow, by what it says or by what was learned.
-    #[cfg(feature = "feedback")]
-    #[must_use]
-    pub(crate) fn of_server(self) -> Self {
-        Self { rule: Rule::Server, ..self }
+    /// Adds what it is.
+    pub(crate) fn of_kind(self, kind: Option<Kind>) -> Self {
+        Self { kind, ..self }
     }
 
     /// The place among the limits, counted from zero.
@@ -121,17 +102,13 @@ impl Part {
     /// of your own.
     #[must_use]
     pub fn rule(self) -> Option<&'static str> {
-        match self.rule {
-            Rule::Unnamed => None,
-            Rule::Of(kind) => Some(kind.name()),
-            Rule::Server => Some("server"),
-        }
+        self.kind.map(Kind::name)
     }
 }
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.rule == Rule::Server {
+        if self.kind == Some(Kind::Server) {
             return f.write_str("the server");
         }
         write!(f, "limit {} of {}", self.index() + 1, self.of())?;

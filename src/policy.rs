@@ -10,9 +10,7 @@ pub(crate) mod gcra;
 pub(crate) mod headroom;
 pub(crate) mod in_flight;
 pub(crate) mod leaky_bucket;
-pub(crate) mod lock_free;
 pub(crate) mod lock_out;
-pub(crate) mod packed;
 pub(crate) mod parameters;
 pub(crate) mod parts;
 pub(crate) mod rated;
@@ -23,7 +21,6 @@ pub(crate) mod schedule;
 pub(crate) mod sliding_window;
 pub(crate) mod smooth_bursty;
 pub(crate) mod smooth_warming_up;
-mod snapshot;
 pub mod state;
 pub(crate) mod token_bucket;
 pub(crate) mod unlimited;
@@ -33,17 +30,14 @@ use std::time::Duration;
 use crate::units::{Nanos, Rate};
 pub use cost::Cost;
 pub use ready::Ready;
-pub(crate) use rule::{Asked, Limit, PolicyExt, RuleEvent, Timed};
+pub(crate) use rule::{Asked, Limit, PolicyExt, RuleEvent};
 pub use rule::{Policy, Quota};
-pub(crate) use snapshot::Snapshot;
-#[cfg(feature = "metrics")]
-pub(crate) use snapshot::lowest;
 
 /// What the file of a rule imports.
 mod prelude {
     pub(super) use super::headroom::{Headroom, Rest, keep};
-    pub(super) use super::rule::{Facts, RuleEvent, Timed};
-    pub(super) use super::{Policy, Rated, Ready, TWO_TICKS, check_span, shows};
+    pub(super) use super::rule::{Facts, RuleEvent};
+    pub(super) use super::{Policy, Rated, Ready, TWO_TICKS, check_span};
     pub(super) use crate::error::ExceedsCapacity;
     pub(super) use crate::part::Kind;
     pub(super) use crate::units::{Nanos, Rate, saturating_nanos};
@@ -52,21 +46,6 @@ mod prelude {
 
 /// Two ticks of a timer that fires each millisecond.
 pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
-
-/// Implements `Debug` for a policy: shows its parameters, without derived fields.
-macro_rules! shows {
-    ($policy:ident: |$this:ident| $($name:ident = $value:expr),+) => {
-        impl std::fmt::Debug for $policy {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                let $this = self;
-                f.debug_struct(stringify!($policy))
-                    $(.field(stringify!($name), &{ $value }))+
-                    .finish()
-            }
-        }
-    };
-}
-pub(crate) use shows;
 
 /// Checks a span of time in the parameters of a policy. It must not be zero, or the limit would be void.
 #[track_caller]

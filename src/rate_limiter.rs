@@ -313,7 +313,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     pub fn set_policy(&self, policy: P) {
         self.line.set_policy_quietly(policy).run();
-        self.line.observer.get().report(&Event::PolicyChanged { rate: None });
+        self.line.observer.report(&Event::PolicyChanged { rate: None });
     }
 
     /// Grants nothing for `duration` from now, for example after a response with `Retry-After`. Waiters keep their places.
@@ -336,7 +336,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     pub fn pause_for(&self, duration: Duration) {
         self.line.with_lock(|inner, now| inner.pause(now, duration));
-        self.line.observer.get().paused(duration);
+        self.line.observer.paused(duration);
     }
 
     /// Ends a pause now, as if [`pause_for`](Self::pause_for) had been called with the time since.
@@ -357,7 +357,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     pub fn resume(&self) {
         self.line.with_lock(|inner, now| inner.resume(now));
-        self.line.observer.get().report(&Event::Resumed);
+        self.line.observer.report(&Event::Resumed);
     }
 
     /// Begins anew; see [`Limiter::reset`](crate::Limiter::reset).
@@ -437,14 +437,18 @@ impl<P: Policy> RateLimiter<P> {
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> observe::Observe {
-        observe::observe(&self.line, Line::observer, |line| {
-            let now = line.look(Inner::snapshot);
+        observe::observe(&self.line, |line| {
+            use crate::policy::{Cost as _, PolicyExt as _};
+            let (waiting, rate, permits) = line.look(|inner, now| {
+                let rate = inner.policy().steady_rate();
+                (inner.queue_len(), rate, inner.available(now).number(0))
+            });
             observe::Observation {
                 stats: line.stats(),
                 waits: line.waits(),
-                waiting: now.waiting,
-                rate: now.rate,
-                permits: Some(crate::policy::Cost::number(now.quota.remaining, 0)),
+                waiting,
+                rate,
+                permits: Some(permits),
                 ..observe::Observation::default()
             }
         })
@@ -538,7 +542,7 @@ impl<P: Rated> RateLimiter<P> {
         let after_unlock = self.line.set_rate_quietly(rate);
         move || {
             after_unlock.run();
-            self.line.observer.get().report(&Event::PolicyChanged { rate: Some(rate) });
+            self.line.observer.report(&Event::PolicyChanged { rate: Some(rate) });
         }
     }
 }
@@ -559,7 +563,8 @@ impl<P: Policy + fmt::Debug> fmt::Debug for RateLimiter<P> {
         shown
             .field("policy", &self.policy())
             .field("clock", &self.line.clock)
-            .field("now", &format_args!("{}", self.line.look(Inner::snapshot)))
+            .field("quota", &self.quota())
+            .field("waiting", &self.queue_len())
             .finish()
     }
 }

@@ -40,7 +40,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     publisher.add(&search);
     publisher.add(&uploads);
     publisher.add(&users);
-    let publishing = publisher.publish_every(Duration::from_secs(1))?;
+    let publishing = tokio::spawn({
+        let publisher = publisher.clone();
+        async move {
+            loop {
+                publisher.publish();
+                sleep(Duration::from_secs(1)).await;
+            }
+        }
+    });
 
     let end = Instant::now() + RUN;
     let mut tasks = JoinSet::new();

@@ -68,7 +68,8 @@ fn parse_time(text: &str) -> Result<Duration, Failure> {
     }
     // The text of a rate has a time behind its slash.
     let once = format!("1/{text}").parse::<Rate>();
-    Ok(once.map_err(|_| "expected a time up to a day, such as 80ms or 5min")?.period())
+    let once = once.map_err(|_| "expected a time up to a day, such as 80ms or 5min")?;
+    Ok(Duration::from_nanos(u64::try_from(once.fraction().1)?))
 }
 
 fn parse_times(text: &str) -> Result<(Duration, Duration), Failure> {

@@ -281,7 +281,8 @@ impl<L: OwnedLimiter> Call<L> {
     /// The part that delayed the call last, if that was not the limiter.
     pub(super) fn held_by_server(&self) -> Option<Part> {
         let is_last = self.granted().is_none_or(|grant| grant.waited().is_zero());
-        (is_last && !self.before.is_zero()).then(|| Part::new(0, 1).of_server())
+        (is_last && !self.before.is_zero())
+            .then(|| Part::new(0, 1).of_kind(Some(crate::part::Kind::Server)))
     }
 
     pub(super) fn waited_in_all(&self) -> Duration {

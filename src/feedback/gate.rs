@@ -291,7 +291,7 @@ impl Policy for Gate {
         let stated = self.stated(passed, asked.now, asked.cost);
         let learned = Ready::At(if self.pace.is_none() { Nanos::ZERO } else { self.paced(passed) });
         for (part, ready) in [(STATED, stated), (LEARNED, learned)] {
-            let part = Some(Part::new(part, 2).of_server());
+            let part = Some(Part::new(part, 2).of_kind(Some(crate::part::Kind::Server)));
             visit(Limit { part, ready: Some(ready), ..Limit::default() });
         }
     }

@@ -17,8 +17,6 @@ use crate::limiter::{
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::part::Part;
-#[cfg(feature = "metrics")]
-use crate::policy::lowest;
 use crate::policy::{Limit, Quota};
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
@@ -219,7 +217,7 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
             seen.stats = with_gate(seen.stats, gate.stats);
             seen.waits = seen.waits.with(&gate.waits);
             seen.waiting += gate.waiting;
-            seen.rate = lowest([seen.rate, rate()]);
+            seen.rate = seen.rate.into_iter().chain(rate()).min();
             seen.is_last |= gate.is_last;
             seen
         })

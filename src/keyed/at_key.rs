@@ -115,10 +115,10 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let now = self.limiter.key(&self.key).look(|inner, now| inner.snapshot(now));
+        let quota = self.limiter.key(&self.key).look(|inner, now| inner.quota(now));
         f.debug_struct("AtKey")
             .field("key", &self.key)
-            .field("now", &format_args!("{now}"))
+            .field("quota", &quota)
             .field("limiter", &self.limiter)
             .finish()
     }

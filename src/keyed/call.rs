@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::limiter::{Acquire, Ask, InProcess, Queue, sealed::Sealed};
 use crate::line::{Charge, Inner, Line};
 use crate::policy::Policy;
-use crate::policy::packed::Attempt;
+use crate::policy::schedule::Attempt;
 use crate::rate_limiter::{Grant, GrantId, GrantOwner, OpenGrant, RateLimiter};
 use crate::sync::MutexGuard;
 use crate::units::Nanos;
@@ -69,7 +69,7 @@ where
     // As `Line::decide`.
     #[inline(always)]
     fn attempt(&self, cost: P::Cost, max_wait: Option<Duration>) -> Attempt<Opened<'t, P>> {
-        if P::HOOKS.packed.is_none() {
+        if P::ONE_RATE.is_none() {
             return Attempt::Undecided;
         }
         let (hash, number) = self.place();

@@ -19,7 +19,7 @@ use hashbrown::HashTable;
 use crate::clock::{Clock, Monotone};
 use crate::line::{self, Charge, Decided, Line};
 use crate::observe::{Observer, Reports};
-use crate::policy::packed::Attempt;
+use crate::policy::schedule::Attempt;
 use crate::policy::{Cost, Policy, PolicyExt};
 use crate::rate_limiter::GrantId;
 use crate::stats::Stats;
@@ -69,10 +69,9 @@ pub(super) enum Kept<P: Policy> {
 
 impl<P: Policy> Kept<P> {
     fn new(policy: &P, state: P::State, now: Nanos) -> Self {
-        match P::HOOKS.packed.and_then(|packed| (packed.pack)(policy, &state, now)) {
-            Some(word) => Self::Word(word),
-            None => Self::State(Box::new(state)),
-        }
+        let word =
+            P::ONE_RATE.and_then(|one| (one.schedule)(policy)?.pack((one.state)(&state), now));
+        word.map_or_else(|| Self::State(Box::new(state)), Self::Word)
     }
 
     /// Uses the state with its policy. `None`: the key is a limiter.
@@ -87,7 +86,8 @@ impl<P: Policy> Kept<P> {
             Self::Line(_) => None,
             Self::State(state) => Some(act(policy, state)),
             Self::Word(word) => {
-                let mut state = (P::HOOKS.packed?.unpack)(policy, *word);
+                let one = P::ONE_RATE?;
+                let mut state = (one.from_state)((one.schedule)(policy)?.unpack(*word));
                 let result = act(policy, &mut state);
                 *self = Self::new(policy, state, now);
                 Some(result)
@@ -213,18 +213,18 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
             return Attempt::Undecided;
         };
         self.last = entry.bucket_index();
-        let (Some(packed), Rule::One(policy), Kept::Word(word)) =
-            (P::HOOKS.packed, &*self.rule, &mut entry.into_mut().kept)
+        let (Some(one), Rule::One(policy), Kept::Word(word)) =
+            (P::ONE_RATE, &*self.rule, &mut entry.into_mut().kept)
         else {
             return Attempt::Undecided;
         };
-        if cost.is_zero() {
+        let Some(schedule) = (one.schedule)(policy).filter(|_| !cost.is_zero()) else {
             return Attempt::Undecided;
-        }
-        match (packed.attempt)(policy, *word, now, cost) {
+        };
+        match schedule.attempt_packed(*word, now, cost.number(0)) {
             Attempt::Granted((state, receipt)) => {
                 *word = state;
-                Attempt::Granted(receipt)
+                Attempt::Granted((one.receipt)(receipt))
             }
             Attempt::ReadyAt(due) => Attempt::ReadyAt(due),
             Attempt::Undecided => Attempt::Undecided,

@@ -12,7 +12,7 @@ use super::word::{Published, Word};
 use crate::clock::{Alarm, Monotone};
 use crate::error::{Error, ExceedsCapacity, QueueLimit};
 use crate::part::Part;
-use crate::policy::{Asked, Cost, Limit, Policy, PolicyExt, Quota, Ready, RuleEvent, Snapshot};
+use crate::policy::{Asked, Cost, Limit, Policy, PolicyExt, Quota, Ready, RuleEvent};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
 use crate::wait_queue::{AfterUnlock, Arrival, Ask, Bounds, End, Place, Tenant, WaiterId};
@@ -152,17 +152,6 @@ impl<P: Policy> Inner<P> {
         Quota { remaining: self.available(now), reset_after, ..of_state }
     }
 
-    /// What it does now.
-    pub(crate) fn snapshot(&self, now: Nanos) -> Snapshot<P::Cost> {
-        Snapshot {
-            quota: self.quota(now),
-            waiting: self.queue_len(),
-            ages: self.waiting.as_ref().map(|waiting| waiting.ages(now)).unwrap_or_default(),
-            paused: self.charges_from.since(now),
-            ..Snapshot::of(&self.policy, &self.state, now)
-        }
-    }
-
     /// How much is left of each limit, for a request of `cost`.
     pub(crate) fn limits(&self, now: Nanos, cost: P::Cost) -> Vec<Limit<P::Cost>> {
         let mut opens = Ready::At(self.charges_from);
@@ -224,7 +213,7 @@ impl<P: Policy> Inner<P> {
         // While nothing else is in its way, its timeout has been found to be enough.
         if let Some(deadline) = deadline.filter(|_| !self.is_quiet(now)) {
             // To add numbers up takes less.
-            let most = if P::HOOKS.lock_free.is_some() { 64 * MOST } else { MOST };
+            let most = if P::ONE_RATE.is_some() { 64 * MOST } else { MOST };
             let is_late = |ready: Ready| deadline <= now || deadline < ready.earliest();
             // In time behind all waiters is in time at its place. Among tenants one that does not wait is granted when no
             // caller waits.
@@ -527,13 +516,13 @@ impl<P: Policy> Inner<P> {
         Ok(receipt)
     }
 
-    /// Gives back what a grant held, if no caller waits for it and the time does not matter. Returns whether it did.
+    /// Gives back what a grant held, if no caller waits for it. Returns whether it did.
     #[inline(always)]
-    pub(super) fn release_at_once(&mut self, cost: P::Cost) -> bool {
+    pub(super) fn release_at_once(&mut self, read: Option<Nanos>, cost: P::Cost) -> bool {
         let is_alone = |waiting: &Waiting<P>| waiting.is_idle() && waiting.resumed.is_none();
         let is_quiet = self.waiting.as_deref().is_none_or(is_alone);
         if is_quiet {
-            let now = self.time.latest();
+            let now = read.map_or(self.time.latest(), |read| self.time.read(read));
             self.policy.release(&mut self.state, now, cost);
         }
         is_quiet
@@ -647,13 +636,13 @@ impl<P: Policy> Inner<P> {
         let positions = word.lock(&mut self.published);
         // Read under the lock, so that the order of times is the order of events.
         let now = now(&mut self.time);
-        if let Some(lock_free) = P::HOOKS.lock_free
+        if let Some(one) = P::ONE_RATE
             && let Some([before, position]) = positions
         {
-            let state = (lock_free.state)(&mut self.state);
+            let state = (one.state_mut)(&mut self.state);
             state.position = position;
             if position != before
-                && let Some(schedule) = (lock_free.schedule)(&self.policy)
+                && let Some(schedule) = (one.schedule)(&self.policy)
             {
                 schedule.note_charges(state, before, now.min(self.published.until));
             }
@@ -663,11 +652,11 @@ impl<P: Policy> Inner<P> {
 
     /// Lets the word decide again, if no caller waits and nothing is paused.
     pub(super) fn publish(&mut self, word: &Word, now: Nanos) {
-        if let Some(lock_free) = P::HOOKS.lock_free
+        if let Some(one) = P::ONE_RATE
             && self.is_quiet(now)
-            && let Some(schedule) = (lock_free.schedule)(&self.policy)
+            && let Some(schedule) = (one.schedule)(&self.policy)
         {
-            let state = (lock_free.state)(&mut self.state);
+            let state = (one.state_mut)(&mut self.state);
             word.publish(&mut self.published, &schedule, state, now);
         }
     }

@@ -148,7 +148,7 @@ struct Serial<P: Policy> {
 impl<P: Modelled> Serial<P> {
     fn try_at(&mut self, read: Nanos, n: u32) -> Option<P::Receipt> {
         // The mutex does not take a time from before the last one; the word does.
-        let is_old = P::HOOKS.lock_free.is_none() && read < self.latest;
+        let is_old = P::ONE_RATE.is_none() && read < self.latest;
         let now = if is_old { NOW } else { read };
         self.latest = self.latest.max(now);
         let ready = self.policy.ready_at(&self.state, now, n).expect("within the horizon");

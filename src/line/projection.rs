@@ -26,7 +26,7 @@ impl<P: Policy> Inner<P> {
         let moves = Ready::At(ahead.and_then(|ahead| ahead.due).unwrap_or(now));
         let from = now.max(self.charges_from);
         // A rule of one rate knows it by the number of permits.
-        if P::HOOKS.lock_free.is_some() {
+        if P::ONE_RATE.is_some() {
             let permits = match place {
                 None => self.queued_permits(),
                 Some(_) => self.costs_ahead(place).take(most).map(Cost::permits).sum(),

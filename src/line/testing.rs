@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Admission, Line};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::observe::{LazyObserver, Reports};
+use crate::observe::{Observer, Reports};
 use crate::policy::Policy;
 use crate::units::Nanos;
 use crate::wait_queue::{Ask, Bounds};
@@ -43,7 +43,7 @@ fn read() -> Nanos {
 /// As a limiter by a clock that shows `now`.
 pub(super) fn line<P: Policy>(policy: P, now: Nanos) -> Arc<Line<P>> {
     stand_at(now);
-    let (clock, observer) = (Clock::read_by(read), LazyObserver::new(Reports::default()));
+    let (clock, observer) = (Clock::read_by(read), Observer::new(Reports::default()));
     Line::new(policy, clock, observer, Bounds::NONE)
 }
 

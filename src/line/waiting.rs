@@ -1,7 +1,6 @@
 //! What a line has charged, and the callers that wait in it.
 
 use std::task::Waker;
-use std::time::Duration;
 
 use crate::error::{Error, QueueLimit};
 use crate::part::Part;
@@ -130,12 +129,6 @@ impl<P: Policy> Waiting<P> {
         self.permits = self.permits.saturating_add(cost.permits());
         self.queued = cost.add_to(self.queued);
         self.queue.join(place, Waiter { cost, joined, outcome: None }, deadline, waker)
-    }
-
-    /// How long the first four callers have waited.
-    pub(super) fn ages(&self, now: Nanos) -> Vec<Duration> {
-        let first = self.queue.ahead_of(None).take(4);
-        first.map(|id| now.since(self.queue[id].joined)).collect()
     }
 
     /// Takes a caller out of the order; it may still have to learn the outcome. `is_granted`: as the first one, in its

@@ -28,7 +28,7 @@
 //! Words are never reused across changes, so the 62 bits last for at least 73 years, less what refunds
 //! across changes use up; after that the line goes on under its mutex.
 
-use crate::policy::packed::Attempt;
+use crate::policy::schedule::Attempt;
 use crate::policy::schedule::{RateReceipt, RateState, Schedule, nanos_of};
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::units::{Nanos, saturating_nanos};
@@ -229,7 +229,7 @@ fn parameters_of(schedule: &Schedule, moved: i64, bump: u64) -> [u64; 8] {
     // The part of a state's mark that is not in the word.
     let mark = moved.cast_unsigned().wrapping_sub(bump);
     // Units that are not too wide, and no more than may go unnoted for a slot.
-    let most = schedule.most().min((TOO_WIDE - 1) >> schedule.shift).min(schedule.most_in_a_slot());
+    let most = schedule.most.min((TOO_WIDE - 1) >> schedule.shift).min(schedule.most_in_a_slot());
     let strict = if strict { u64::MAX } else { 0 };
     [multiplier, inverse, burst, bump, mark, strict, most, schedule.unit()]
 }
@@ -290,7 +290,7 @@ mod tests {
         /// Asks both, and demands the same answer and the same state afterwards.
         fn ask(&mut self, now: Nanos, permits: u64) -> Result<Attempt<RateReceipt>, TestCaseError> {
             let told = self.word.attempt(now, permits);
-            let exceeds = self.schedule.exceeds_capacity(permits);
+            let exceeds = permits > self.schedule.most;
             let ready = self.schedule.time_of(self.schedule.due(self.state.position, permits));
             match &told {
                 Attempt::Granted(receipt) => {
@@ -350,7 +350,7 @@ mod tests {
             let units = schedule.units(permits);
             let is_early = schedule.position_at(now) < (1 << 62) - 1;
             let is_small = units < 1 << 61 && permits <= schedule.most_in_a_slot();
-            if is_early && (0..1 << 61).contains(&at) && is_small && !schedule.exceeds_capacity(permits) {
+            if is_early && (0..1 << 61).contains(&at) && is_small && permits <= schedule.most {
                 prop_assert_ne!(told, Attempt::Undecided);
             }
         }
@@ -431,7 +431,7 @@ mod tests {
         let slow = Schedule::new(Rate::every(Duration::from_secs(86_400)), Duration::ZERO);
         let mut days = Twins::new(slow, 0, Nanos::ZERO);
         let too_many = TOO_WIDE >> slow.shift;
-        assert!(too_many < slow.most());
+        assert!(too_many < slow.most);
         assert!(matches!(days.ask(Nanos::ZERO, too_many), Ok(Attempt::Undecided)));
         assert!(matches!(days.ask(Nanos::ZERO, too_many - 1), Ok(Attempt::Granted(_))));
         // Charged beyond what could be published, it is still read right, and then kept in the mutex.

@@ -7,12 +7,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::headroom::{Headroom, Rest, keep};
 use super::lock_out::LockOutState;
 use super::parts::part_of;
-use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent, Timed};
+use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent};
 use super::{Policy, Ready};
 use crate::LockOut;
 use crate::error::ExceedsCapacity;
@@ -24,9 +23,10 @@ use crate::units::Nanos;
 pub struct AnyState {
     /// The permits in grants that have not been dropped.
     held: u64,
-    /// How many changes of the kind there were, so that no receipt of an earlier kind is taken. Of a lock-out the rule
-    /// inside knows, as its kind may change too.
+    /// How many changes of the kind there were, so that no receipt of an earlier kind is taken.
     epoch: u64,
+    /// Nothing is granted before: the rule before a change was not ready.
+    opens: Nanos,
     kind: KindState,
 }
 
@@ -38,7 +38,7 @@ pub struct AnyReceipt {
 }
 
 macro_rules! kinds {
-    ($($kind:ident),+) => {
+    ($($kind:ident $name:literal),+) => {
         /// A policy of this crate, chosen at run time: parsed from a [text](#impl-FromStr-for-AnyPolicy), or with
         /// the feature `serde` read from a [file](crate::Limits#in-a-file).
         ///
@@ -67,7 +67,7 @@ macro_rules! kinds {
         /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after(), Some(Duration::from_millis(200)));
         /// # Ok::<(), tollgate::Error>(())
         /// ```
-        #[derive(Clone, PartialEq, Eq, Hash)]
+        #[derive(Clone, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum AnyPolicy {
             $(
@@ -84,10 +84,10 @@ macro_rules! kinds {
             LockOut(Box<LockOutState<AnyState>>),
         }
 
-        /// A lock-out has the receipt of the rule inside.
         #[derive(Clone, Debug)]
         enum KindReceipt {
             $($kind(<crate::$kind as Policy>::Receipt),)+
+            LockOut(Box<AnyReceipt>),
         }
 
         $(
@@ -125,14 +125,13 @@ macro_rules! kinds {
             type Receipt = AnyReceipt;
 
             const HELD: bool = true;
-            const TIMED: Timed = Timed::NotReleases;
 
             fn start(&self, now: Nanos) -> AnyState {
                 let kind = match self {
                     $(Self::$kind(policy) => KindState::$kind(policy.start(now)),)+
                     Self::LockOut(policy) => KindState::LockOut(policy.start(now).into()),
                 };
-                AnyState { held: 0, epoch: 0, kind }
+                AnyState { held: 0, epoch: 0, opens: Nanos::ZERO, kind }
             }
 
             fn charge(&self, state: &mut AnyState, at: Nanos, n: u32) -> AnyReceipt {
@@ -142,7 +141,7 @@ macro_rules! kinds {
                         KindReceipt::$kind(policy.charge(state, at, n))
                     })+
                     (Self::LockOut(policy), KindState::LockOut(state)) => {
-                        return policy.charge(state, at, n);
+                        KindReceipt::LockOut(policy.charge(state, at, n).into())
                     }
                     _ => foreign(),
                 };
@@ -151,14 +150,16 @@ macro_rules! kinds {
 
             fn refund(&self, state: &mut AnyState, now: Nanos, part: u32, it: AnyReceipt) -> AnyReceipt {
                 let AnyReceipt { epoch, kind } = it;
+                if epoch != state.epoch {
+                    return AnyReceipt { epoch, kind };
+                }
                 let kind = match (self, &mut state.kind, kind) {
-                    (Self::LockOut(policy), KindState::LockOut(state), kind) => {
-                        return policy.refund(state, now, part, AnyReceipt { epoch, kind });
-                    }
-                    (.., kind) if epoch != state.epoch => kind,
                     $((Self::$kind(policy), KindState::$kind(state), KindReceipt::$kind(kind)) => {
                         KindReceipt::$kind(policy.refund(state, now, part, kind))
                     })+
+                    (Self::LockOut(policy), KindState::LockOut(state), KindReceipt::LockOut(kind)) => {
+                        KindReceipt::LockOut(policy.refund(state, now, part, *kind).into())
+                    }
                     (.., kind) => kind,
                 };
                 AnyReceipt { epoch, kind }
@@ -177,15 +178,20 @@ macro_rules! kinds {
             }
 
             fn available(&self, state: &AnyState, now: Nanos) -> u32 {
+                if state.opens > now {
+                    return 0;
+                }
                 ask!(self, &state.kind, policy, state => policy.available(state, now))
             }
 
             fn idle_at(&self, state: &AnyState) -> Option<Nanos> {
-                ask!(self, &state.kind, policy, state => policy.idle_at(state))
+                let idle = ask!(self, &state.kind, policy, state => policy.idle_at(state))?;
+                Some(idle.max(state.opens))
             }
 
             fn ready_at(&self, state: &AnyState, now: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
-                ask!(self, &state.kind, policy, state => policy.ready_at(state, now, n))
+                let ready = ask!(self, &state.kind, policy, state => policy.ready_at(state, now, n))?;
+                Ok(ready.and(Ready::At(state.opens)))
             }
 
             fn event(&self, state: &mut AnyState, now: Nanos, event: RuleEvent<u32>) -> Nanos {
@@ -193,7 +199,7 @@ macro_rules! kinds {
                     RuleEvent::Released(n) => state.held = state.held.saturating_sub(u64::from(n)),
                     // The receipts of before are of another epoch, and give nothing back.
                     RuleEvent::Reset => {
-                        *state = self.begin(now, state.held, u32::MAX, state.epoch() + 1);
+                        *state = self.begin(now, state.held, u32::MAX, state.epoch + 1);
                         return now;
                     }
                     _ => {}
@@ -206,6 +212,7 @@ macro_rules! kinds {
             }
 
             fn limits(&self, state: &AnyState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
+                let asked = Asked { opens: asked.opens.and(Ready::At(state.opens)), ..asked };
                 ask!(self, &state.kind, policy, state => policy.limits(state, asked, visit));
             }
         }
@@ -231,16 +238,6 @@ impl fmt::Debug for AnyPolicy {
     }
 }
 
-impl AnyState {
-    /// That of the rule inside.
-    fn epoch(&self) -> u64 {
-        match &self.kind {
-            KindState::LockOut(lock) => lock.state.epoch(),
-            _ => self.epoch,
-        }
-    }
-}
-
 impl AnyPolicy {
     /// A new state, with `held` permits in flight and at most `available` ready.
     fn begin(&self, now: Nanos, held: u64, available: u32, epoch: u64) -> AnyState {
@@ -262,23 +259,13 @@ impl AnyPolicy {
 
     /// Begins in place of a policy of another kind: with no more permits than it had, and not before it was ready.
     fn replace(&self, old: &Self, state: &mut AnyState, now: Nanos) {
-        let (held, epoch, available) = (state.held, state.epoch() + 1, old.available(state, now));
+        let available = old.available(state, now);
         let ready = old.ready_at(state, now, 1);
-        *state = self.begin(now, held, available, epoch);
-        let Ok(Ready::At(until)) = ready else { return };
-        // A window counts no more debt than its length, and stores nothing that a pause could hold back: it begins
-        // so late that it ends with the debt. On a grid that may take a longer step.
-        let (mut at, mut step, mut missing) = (now, 0, u64::MAX);
-        while let Ok(Ready::At(ready)) = self.ready_at(state, at, 1)
-            && at < ready
-            && ready < until
+        *state = self.begin(now, state.held, available, state.epoch + 1);
+        if let Ok(Ready::At(until)) = ready
+            && until > now
         {
-            let before = std::mem::replace(&mut missing, until.get() - ready.get());
-            step = if missing < before { missing } else { 2 * step };
-            at = at.saturating_add(Duration::from_nanos(step));
-            *state = self.begin(at, held, available, epoch);
-        }
-        if until > now {
+            state.opens = until;
             self.pause(state, now, until);
         }
     }
@@ -314,7 +301,7 @@ keep! {
 /// assert_eq!(waits[2], (3_599_800, Some("limit 2 of 3, fixed-window".into())));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllOf(Arc<[AnyPolicy]>);
 
 /// What an [`AllOf`] remembers: a state for each part.
@@ -366,7 +353,6 @@ impl Policy for AllOf {
     type Receipt = AllOfReceipt;
 
     const HELD: bool = true;
-    const TIMED: Timed = Timed::NotReleases;
 
     fn start(&self, now: Nanos) -> AllOfState {
         AllOfState { parts: self.0.iter().map(|part| part.start(now)).collect(), changes: 0 }
@@ -426,8 +412,8 @@ impl Policy for AllOf {
 
     fn limits(&self, state: &AllOfState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
         for (index, (part, state)) in self.0.iter().zip(&state.parts).enumerate() {
-            let asked = asked.of(asked.cost, part_of(index, self.0.len(), part));
-            part.limits(state, asked, visit);
+            let name = part_of(index, self.0.len(), part);
+            part.limits(state, asked, &mut |limit| visit(Limit::of_part(limit, name)));
         }
     }
 }

@@ -27,7 +27,7 @@ use super::prelude::*;
 /// assert_eq!(waits?, [0, 0, 0, 60, 0]);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     pub(crate) limit: u32,
     /// In nanoseconds.
@@ -36,8 +36,6 @@ pub struct FixedWindow {
     /// its first request.
     pub(crate) grid: Option<u64>,
 }
-
-shows!(FixedWindow: |policy| limit = policy.limit, window = policy.period(), aligned = policy.is_aligned());
 
 impl FixedWindow {
     /// At most `limit` permits in each `window`, which starts with its first request.

@@ -36,15 +36,13 @@ use super::rated::*;
 /// assert_eq!(error.retry_after(), Some(Duration::from_secs(2)));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gcra {
     pub(crate) rate: Rate,
     pub(crate) max_burst: u32,
     pub(crate) catch_up: Duration,
     pub(crate) schedule: Schedule,
 }
-
-shows!(Gcra: |policy| rate = policy.rate, max_burst = policy.max_burst, catch_up = policy.catch_up);
 
 impl Gcra {
     /// `count` permits per `period`, and up to `max_burst + 1` at once. A new limiter starts with the full

@@ -51,7 +51,7 @@ use std::time::Duration;
 /// | [`SlidingWindowCounter`](crate::SlidingWindowCounter) | the window is longer | counts any `1 - 1/buckets` of a window | the time that it counts |
 /// | [`FixedWindow`](crate::FixedWindow) | the window is longer | counts any window, but only if the permits of a window leave together at its start | the window |
 /// | [`FixedWindow::aligned`](crate::FixedWindow::aligned) | fewer permits, on the same grid | counts the windows of the grid, but only if no more than the share of the limit leaves in the last `d` of a window | the window |
-/// | [`LockOut`](crate::LockOut), tuples, arrays, [`Same`](crate::Same), [`AllOf`](crate::AllOf), [`AnyPolicy`](crate::AnyPolicy) | their parts | is one for each part | each part's time |
+/// | [`LockOut`](crate::LockOut), tuples, [`Same`](crate::Same), [`AllOf`](crate::AllOf), [`AnyPolicy`](crate::AnyPolicy) | their parts | is one for each part | each part's time |
 /// | [`Unlimited`](crate::Unlimited) | nothing | | |
 /// | [`InFlight`](crate::InFlight) | nothing: a call is in flight for the client for longer than for the server | counts the calls that it works at | any `d` |
 ///

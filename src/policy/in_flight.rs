@@ -57,7 +57,7 @@ impl Policy for InFlight {
 
     const HELD: bool = true;
 
-    const TIMED: Timed = Timed::Never;
+    const TIMED: bool = false;
 
     fn start(&self, _: Nanos) -> u64 {
         0

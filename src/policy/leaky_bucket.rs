@@ -37,7 +37,7 @@ use super::rated::*;
 /// assert_eq!(error.retry_after(), Some(Duration::from_millis(200)));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
     pub(crate) rate: Rate,
     pub(crate) capacity: u32,
@@ -45,8 +45,6 @@ pub struct LeakyBucket {
     pub(crate) catch_up: Duration,
     pub(crate) schedule: Schedule,
 }
-
-shows!(LeakyBucket: |policy| rate = policy.rate, capacity = policy.capacity, meter = policy.meter, catch_up = policy.catch_up);
 
 impl LeakyBucket {
     /// A queue that leaks at `rate` and holds `capacity`.

@@ -71,8 +71,6 @@ impl<P: Policy> Policy for LockOut<P> {
     type Receipt = P::Receipt;
 
     const HELD: bool = P::HELD;
-    const TIMED: Timed = Timed::of_all(&[(P::HELD, P::TIMED)]);
-
     fn start(&self, now: Nanos) -> Self::State {
         LockOutState { state: self.policy.start(now), locked_until: Nanos::ZERO }
     }
@@ -147,11 +145,11 @@ impl<P: Policy> Policy for LockOut<P> {
         asked: Asked<P::Cost>,
         visit: &mut dyn FnMut(Limit<P::Cost>),
     ) {
-        // While it is locked, no part of the rule holds callers back.
-        if asked.brief && asked.part.is_none() && lock.locked_until > asked.now {
-            return;
-        }
         let opens = asked.opens.and(Ready::At(lock.locked_until));
+        // While it is locked, no part of the rule holds callers back.
+        if asked.brief && lock.locked_until > asked.now {
+            return visit(Limit { ready: Some(opens), ..Limit::default() });
+        }
         self.policy.limits(&lock.state, Asked { opens, ..asked }, visit);
     }
 }

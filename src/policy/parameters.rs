@@ -143,7 +143,7 @@ macro_rules! rules {
             fn lists(self) -> [&'static [Parameter]; 2] {
                 match self {
                     $(Self::$kind => [&[$(Parameter::$need),*], &[$(Parameter::$may),*]],)+
-                    Self::LockOut => [&[], &[]],
+                    Self::LockOut | Self::Server => [&[], &[]],
                 }
             }
 
@@ -155,7 +155,7 @@ macro_rules! rules {
                         $(let $optional = given.value(Parameter::$may).unwrap_or($otherwise);)*
                         $make.into()
                     })+
-                    Self::LockOut => return None,
+                    Self::LockOut | Self::Server => return None,
                 })
             }
         }

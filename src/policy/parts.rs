@@ -1,14 +1,14 @@
 //! Compositions of rules. A request is granted when all parts would grant it, and is then charged in all parts at the same
 //! time; otherwise it is charged in none.
 //!
-//! A tuple has a cost for each part, for example "1 request, 800 tokens, 1 in flight". An array, or [`Same`] of a tuple, has
+//! A tuple has a cost for each part, for example "1 request, 800 tokens, 1 in flight". [`Same`] of a tuple has
 //! one cost for all parts, for example "10 a second and 1000 an hour". Because time alone never takes readiness away
 //! ([`Policy`]), all parts are ready at the latest of their times. A part of a tuple with a cost of zero is always ready
 //! and not charged.
 
 use super::cost::sealed::Sealed;
 use super::headroom::{Headroom, Rest};
-use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent, Timed};
+use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent};
 use super::{Cost, Policy, Ready};
 use crate::error::ExceedsCapacity;
 use crate::part::Part;
@@ -16,8 +16,8 @@ use crate::units::Nanos;
 
 /// Several rules with one cost: every permit counts in each of them.
 ///
-/// For quotas with more than one span, such as "10 a second and 1000 an hour". Rules of one type can form an
-/// array instead; rules with separate costs form a tuple.
+/// For quotas with more than one span, such as "10 a second and 1000 an hour". Rules with separate costs form a
+/// tuple; any number of rules, known at run time, an [`AllOf`](crate::AllOf).
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, Same, SlidingWindowLog, TokenBucket};
@@ -56,7 +56,7 @@ macro_rules! compose {
             type Receipt = ($(Option<$part::Receipt>,)+);
 
             const HELD: bool = $($part::HELD)||+;
-            const TIMED: Timed = Timed::of_all(&[$(($part::HELD, $part::TIMED)),+]);
+            const TIMED: bool = $($part::TIMED)||+;
 
             fn start(&self, now: Nanos) -> Self::State {
                 ($(self$($way)*.start(now),)+)
@@ -134,8 +134,9 @@ macro_rules! compose {
                 }
                 $(if !(asked.brief && asked.cost$($of)*.is_zero()) {
                     let part = part_of($index, OF, &self$($way)*);
-                    let asked = asked.of(asked.cost$($of)*, part);
-                    self$($way)*.limits(&state.$index, asked, &mut |limit| visit(Limit::of_part(limit)));
+                    let asked = asked.of(asked.cost$($of)*);
+                    let mut visit = |limit| visit(Limit::of_part(limit, part));
+                    self$($way)*.limits(&state.$index, asked, &mut visit);
                 })+
             }
 
@@ -229,12 +230,6 @@ macro_rules! tuple {
             $first 0 (.0 .0) (), $($part $index (.0 .$index) ()),+
         );
 
-        compose!(
-            [$first: Policy]
-            [$first; [0, $($index),+].len()], $first::Cost, one:
-            $first 0 ([0]) (), $($first $index ([$index]) ()),+
-        );
-
         impl<$first: Headroom, $($part: Headroom),+> Headroom for ($first, $($part),+) {
             fn keep(self, rest: Rest) -> Self {
                 (self.0.keep(rest), $(self.$index.keep(rest)),+)
@@ -245,16 +240,8 @@ macro_rules! tuple {
 
 each_tuple!(tuple);
 
-compose!([A: Policy] [A; 1], A::Cost, one: A 0 ([0]) ());
-
 impl<P: Headroom> Headroom for Same<P> {
     fn keep(self, rest: Rest) -> Self {
         Self(self.0.keep(rest))
-    }
-}
-
-impl<P: Headroom, const N: usize> Headroom for [P; N] {
-    fn keep(self, rest: Rest) -> Self {
-        self.map(|part| part.keep(rest))
     }
 }

@@ -1,9 +1,7 @@
 //! What the policies with one steady rate share.
 
-pub(super) use super::lock_free::LockFree;
-pub(super) use super::packed::Packed;
 pub(super) use super::prelude::*;
-pub(super) use super::rule::Hooks;
+pub(super) use super::rule::OneRate;
 pub(super) use super::schedule::{RateReceipt, RateState, Schedule};
 
 /// Implements all that follows from the schedule of a type with a `rate`, a `catch_up` and a `schedule`.
@@ -48,24 +46,13 @@ macro_rules! scheduled {
             type State = RateState;
             type Receipt = RateReceipt;
 
-            const HOOKS: Hooks<Self> = Hooks {
-                lock_free: Some(LockFree {
-                    schedule: |policy| (policy.schedule.period == 0).then_some(policy.schedule),
-                    state: |state| state,
-                    receipt: |receipt| receipt,
-                    ready_behind: |policy, state, now, ahead, n| {
-                        // With steps, a waiter that cannot be granted before a step loses time if the bucket is
-                        // full by then.
-                        let schedule = &policy.schedule;
-                        (schedule.period == 0).then(|| schedule.ready_behind(state, now, ahead, n))
-                    },
-                }),
-                packed: Some(Packed {
-                    pack: |policy, state, now| policy.schedule.pack(state, now),
-                    unpack: |policy, word| policy.schedule.unpack(word),
-                    attempt: |policy, word, now, n| policy.schedule.attempt_packed(word, now, n),
-                }),
-            };
+            const ONE_RATE: Option<OneRate<Self>> = Some(OneRate {
+                schedule: |policy| Some(&policy.schedule).filter(|schedule| schedule.period == 0),
+                state: |state| state,
+                state_mut: |state| state,
+                from_state: |state| state,
+                receipt: |receipt| receipt,
+            });
 
             fn start(&self, $now: Nanos) -> RateState {
                 let $this = self;
@@ -73,7 +60,7 @@ macro_rules! scheduled {
             }
 
             fn idle_at(&self, state: &RateState) -> Option<Nanos> {
-                Some(self.schedule.next_step(state, self.schedule.full_at(state)))
+                Some(self.schedule.full_at(state))
             }
 
             fn ready_at(

@@ -13,12 +13,12 @@
 /// `tests/in_process/true_cost.rs`.
 const PLACES: usize = 4;
 
-/// The lowest levels since each charge, in units of a [`Schedule`](super::schedule::Schedule), made when a
-/// charge first finds permits missing. While there are none, only the last charge can come back.
+/// The lowest levels since each charge, in units of a [`Schedule`](super::schedule::Schedule), from the first charge on
+/// that finds permits missing. While there are none, only the last charge can come back.
 ///
 /// Both marks and levels rise. The first level is zero: of charges before its mark nothing comes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::box_collection)] // few states have levels
+#[allow(clippy::box_collection)] // a word, as few states have levels
 pub(crate) struct RefundLevels(Option<Box<Vec<Low>>>);
 
 /// A level that was the lowest for all charges before a mark and after that of the low before.
@@ -37,9 +37,8 @@ fn is_after(mark: u64, other: u64) -> bool {
 impl RefundLevels {
     pub(crate) const NONE: Self = Self(None);
 
-    /// Whether no charge has found permits missing, and nothing else has bounded what can come back.
-    pub(crate) fn is_none(&self) -> bool {
-        self.0.is_none()
+    fn lows(&self) -> &[Low] {
+        self.0.as_deref().map_or(&[], Vec::as_slice)
     }
 
     /// A charge of `units` found `level`, and the mark after it is `mark`.
@@ -59,12 +58,11 @@ impl RefundLevels {
     // Not inlined, to keep call sites small.
     #[inline(never)]
     fn keep(&mut self, units: u64, mark: u64, level: u64) {
-        let begin = || {
-            let mut lows = Vec::with_capacity(2 + PLACES);
+        let lows = self.0.get_or_insert_default();
+        if lows.is_empty() {
+            lows.reserve_exact(2 + PLACES);
             lows.push(Low { mark: mark.wrapping_sub(units), level: 0 });
-            lows.into()
-        };
-        let lows = self.0.get_or_insert_with(begin);
+        }
         drop_from(lows, level);
         // Without a charge between them the lower level counts.
         if lows.last().is_none_or(|last| last.mark != mark) {
@@ -83,8 +81,10 @@ impl RefundLevels {
 
     /// The lowest level since the charge of a receipt with this mark. `last` is the mark of the state.
     pub(crate) fn since(&self, last: u64, mark: u64) -> u64 {
-        let Some(lows) = &self.0 else { return if is_after(last, mark) { 0 } else { u64::MAX } };
-        lows.iter().find(|low| is_after(low.mark, mark)).map_or(u64::MAX, |low| low.level)
+        if self.0.is_none() && is_after(last, mark) {
+            return 0;
+        }
+        self.lows().iter().find(|low| is_after(low.mark, mark)).map_or(u64::MAX, |low| low.level)
     }
 
     /// Permits of a charge came back: the levels since then would have been lower by as much. `back` is at most
@@ -184,35 +184,6 @@ mod tests {
         }
     }
 
-    /// The levels since the begin and since each of five charges.
-    fn since_each(levels: [(u64, i128); 5]) -> [u64; 6] {
-        let mut lows = RefundLevels::NONE;
-        for (mark, level) in levels {
-            lows.note(1, mark, level);
-        }
-        [0, 1, 2, 3, 4, 5].map(|mark| lows.since(5, mark))
-    }
-
-    /// Of 90 and 100 the lower one stays, and 10 stays apart.
-    #[test]
-    fn neighbours_of_about_the_same_level_become_one() {
-        let levels = [(1, 10), (2, 40), (3, 90), (4, 100), (5, 200)];
-        assert_eq!(since_each(levels), [10, 40, 90, 90, 200, u64::MAX]);
-    }
-
-    /// Also when these are the first ones.
-    #[test]
-    fn the_first_two_of_about_the_same_level_become_one() {
-        let levels = [(1, 100), (2, 110), (3, 500), (4, 2_000), (5, 9_000)];
-        assert_eq!(since_each(levels), [100, 100, 500, 2_000, 9_000, u64::MAX]);
-    }
-
-    #[test]
-    fn charges_that_find_the_same_level_take_one_place() {
-        let levels = [(1, 10), (2, 20), (3, 20), (4, 40), (5, 80)];
-        assert_eq!(since_each(levels), [10, 20, 20, 40, 80, u64::MAX]);
-    }
-
     /// Only charges have receipts, so of two bounds without a charge between them the lower one counts. Neither a
     /// second one nor a full store may take a place that a charge needs.
     #[test]
@@ -228,19 +199,5 @@ mod tests {
             [0, 1, 2, 3, 4, 5].map(|mark| lows.since(4, mark)),
             [0, 10, 100, 1_000, 2_000, u64::MAX]
         );
-    }
-
-    /// A limiter that is full whenever a caller comes has none.
-    #[test]
-    fn levels_are_made_when_a_charge_finds_permits_missing() {
-        let mut lows = RefundLevels::NONE;
-        for mark in 1..=3 {
-            lows.note(1, mark, if mark == 2 { -5 } else { 0 });
-            assert_eq!(lows, RefundLevels::NONE);
-            assert_eq!([mark - 1, mark].map(|receipt| lows.since(mark, receipt)), [0, u64::MAX]);
-        }
-        lows.note(1, 4, 7);
-        assert_eq!([2, 3, 4].map(|receipt| lows.since(4, receipt)), [0, 7, u64::MAX]);
-        assert_eq!(size_of::<RefundLevels>(), size_of::<usize>());
     }
 }

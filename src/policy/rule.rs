@@ -4,11 +4,11 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use super::cost::Cost;
-use super::lock_free::LockFree;
-use super::packed::Packed;
 use super::ready::Ready;
+use super::schedule::{RateReceipt, RateState, Schedule};
 use crate::error::ExceedsCapacity;
 use crate::part::{Kind, Part};
+use crate::units::text::duration;
 use crate::units::{Nanos, Rate, saturating_nanos};
 
 /// A rule by which permits are granted, as arithmetic on a small state.
@@ -16,7 +16,7 @@ use crate::units::{Nanos, Rate, saturating_nanos};
 /// The policy holds the parameters; its [`State`](Policy::State) holds the history. It has no clock and no
 /// lock: time is an argument. A custom rule works with all methods of
 /// [`RateLimiter`](crate::RateLimiter) and [`KeyedRateLimiter`](crate::KeyedRateLimiter), and composes with
-/// others as part of a tuple, an array or [`Same`](crate::Same).
+/// others as part of a tuple or [`Same`](crate::Same).
 ///
 /// # A custom rule
 ///
@@ -106,8 +106,8 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// [event](crate::state::RuleEvent::Released).
     const HELD: bool = false;
 
-    /// For which calls the clock must be read.
-    const TIMED: Timed = Timed::Always;
+    /// Whether an answer depends on the time. If not, the clock is not read while no caller waits.
+    const TIMED: bool = true;
 
     /// The state of a new limiter.
     fn start(&self, now: Nanos) -> Self::State;
@@ -177,36 +177,12 @@ pub trait Policy: Clone + Send + Sync + 'static {
         asked: Asked<Self::Cost>,
         visit: &mut dyn FnMut(Limit<Self::Cost>),
     ) {
-        if !asked.brief || asked.part.is_some() {
-            visit(Limit::of(self, state, asked));
-        }
+        visit(Limit::of(self, state, asked));
     }
 
-    /// How a rule with one steady rate is kept in one word; not covered by semantic versioning.
+    /// How a rule with one steady rate is kept in a word; not covered by semantic versioning.
     #[doc(hidden)]
-    const HOOKS: Hooks<Self> = Hooks { lock_free: None, packed: None };
-}
-
-/// For which calls of a limiter the clock must be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timed {
-    /// For all.
-    Always,
-    /// [`Released`](RuleEvent::Released) ignores the time.
-    NotReleases,
-    /// For none while no caller waits: no answer depends on time.
-    Never,
-}
-
-impl Timed {
-    /// Of all parts of a rule: each one's, and whether it is held.
-    pub(super) const fn of_all(parts: &[(bool, Self)]) -> Self {
-        match parts {
-            [] => Self::NotReleases,
-            [(true, Self::Always), ..] => Self::Always,
-            [_, rest @ ..] => Self::of_all(rest),
-        }
-    }
+    const ONE_RATE: Option<OneRate<Self>> = None;
 }
 
 /// What happens to a limiter besides charges.
@@ -283,9 +259,18 @@ impl Facts {
         Self { steady: Some(steady).filter(|_| limit > 0), ..Self::default() }
     }
 
-    /// The time of `permits`, at least one.
+    /// The time of `permits`, at least one; rounded up.
     fn time_of(&self, permits: u32) -> Option<Duration> {
-        self.steady.map(|(count, nanos)| time_of(permits, count, nanos))
+        let (count, nanos) = self.steady?;
+        let time = u128::from(permits.max(1)).saturating_mul(nanos).div_ceil(count.into());
+        Some(duration(time).unwrap_or(Duration::MAX))
+    }
+
+    /// The most permits that may be owed: as many as come within the horizon.
+    fn most_owed(&self) -> u64 {
+        let Some((count, nanos)) = self.steady.filter(|_| self.is_owed) else { return u64::MAX };
+        let most = Nanos::HORIZON.as_nanos() * u128::from(count) / nanos;
+        u64::try_from(most).unwrap_or(u64::MAX)
     }
 
     /// Of two rules with one cost: the slower one's.
@@ -301,13 +286,6 @@ impl Facts {
             kind: None,
         }
     }
-}
-
-/// The time of `permits`, at least one, where `count` come in each `nanos`; rounded up.
-fn time_of(permits: u32, count: u64, nanos: u128) -> Duration {
-    let time = u128::from(permits.max(1)).saturating_mul(nanos).div_ceil(u128::from(count));
-    let part = u32::try_from(time % 1_000_000_000).unwrap_or_default();
-    Duration::new(u64::try_from(time / 1_000_000_000).unwrap_or(u64::MAX), part)
 }
 
 /// What can be asked of any policy.
@@ -360,15 +338,23 @@ pub trait PolicyExt: Policy {
         ahead: u64,
         cost: Self::Cost,
     ) -> Option<Nanos> {
-        (Self::HOOKS.lock_free?.ready_behind)(self, state, now, ahead, cost)
+        // With steps, a waiter that cannot be granted before a step loses time if the bucket is full by then.
+        let one = Self::ONE_RATE?;
+        let schedule = (one.schedule)(self)?;
+        Some(schedule.ready_behind((one.state)(state), now, ahead, cost.number(0)))
     }
 
     /// The part of a composed rule that is ready last, of those that are not ready at `now`. A part whose time is
     /// unpredictable counts as later than all others.
     #[inline]
     fn limited_by(&self, state: &Self::State, now: Nanos, cost: Self::Cost) -> Option<Part> {
+        // A rule that holds no other rule has no parts.
+        if self.facts(0).kind.is_some_and(|kind| kind != Kind::LockOut) {
+            return None;
+        }
         let mut last = None;
-        self.limits(state, Asked::brief(now, cost), &mut |limit| {
+        let asked = Asked { brief: true, ..Asked::now(now, cost) };
+        self.limits(state, asked, &mut |limit| {
             let ready = limit.ready.filter(|ready| !ready.has_come(now));
             if let Some((ready, part)) = ready.zip(limit.part) {
                 let rank = (matches!(ready, Ready::NotBefore(_)), ready.earliest());
@@ -381,7 +367,7 @@ pub trait PolicyExt: Policy {
     /// The part of a composed rule with this index.
     fn part(&self, index: usize) -> Option<Part> {
         let mut found = None;
-        let asked = Asked::brief(Nanos::ZERO, Self::Cost::ONE);
+        let asked = Asked { brief: true, ..Asked::now(Nanos::ZERO, Self::Cost::ONE) };
         self.limits(&self.idle(Nanos::ZERO), asked, &mut |limit| {
             found = found.or(limit.part.filter(|part| part.index() == index));
         });
@@ -423,13 +409,9 @@ pub trait PolicyExt: Policy {
         let ready = |cost| self.ready_at(state, now, cost).map_or(Nanos::ZERO, Ready::earliest);
         let paid_off = Some(ready(Self::Cost::default())).filter(|&at| at > Nanos::ZERO);
         let owed = paid_off.unwrap_or_else(|| ready(Self::Cost::ONE)).since(now);
-        for (number, permits) in cost.numbers().enumerate().filter(|&(_, permits)| permits > 0) {
-            let facts = self.facts(number);
-            let is_too_much = facts.is_owed && facts.time_of(permits) > Some(Nanos::HORIZON);
-            if is_too_much || owed > Nanos::HORIZON {
-                let (count, nanos) = facts.steady.filter(|_| is_too_much).unwrap_or((0, 1));
-                let most = Nanos::HORIZON.as_nanos().saturating_mul(count.into()) / nanos;
-                let most = u64::try_from(most).unwrap_or(u64::MAX);
+        for (number, permits) in cost.numbers().enumerate() {
+            let most = if owed > Nanos::HORIZON { 0 } else { self.facts(number).most_owed() };
+            if u64::from(permits) > most {
                 return Err(ExceedsCapacity::new(permits, most).in_part(self.part(number)));
             }
         }
@@ -439,14 +421,16 @@ pub trait PolicyExt: Policy {
 
 impl<P: Policy> PolicyExt for P {}
 
-/// How the state of a rule with one steady rate is kept in one word. No hook changes a decision.
+/// A rule with one steady rate, whose state is one position: a limiter keeps it in an atomic word, and a table of keys in
+/// 63 bits. Functions in a constant, so that no other rule has code of the words.
 #[derive(Debug)]
-#[allow(clippy::type_complexity)] // the types of a policy
-pub struct Hooks<P: Policy> {
-    /// To decide without a lock.
-    pub(crate) lock_free: Option<LockFree<P, P::State, P::Receipt, P::Cost>>,
-    /// To keep the state of a key in one word.
-    pub(crate) packed: Option<Packed<P, P::State, P::Cost, P::Receipt>>,
+pub struct OneRate<P: Policy> {
+    /// `None` if these parameters need the mutex.
+    pub(crate) schedule: fn(&P) -> Option<&Schedule>,
+    pub(crate) state: fn(&P::State) -> &RateState,
+    pub(crate) state_mut: fn(&mut P::State) -> &mut RateState,
+    pub(crate) from_state: fn(RateState) -> P::State,
+    pub(crate) receipt: fn(RateReceipt) -> P::Receipt,
 }
 
 /// The limit and its remaining permits, as in a `RateLimit` header.
@@ -499,6 +483,16 @@ impl<C: Cost> Quota<C> {
             window: policy.window(limit),
         }
     }
+
+    /// Of two limits that both hold.
+    pub(crate) fn and(self, second: Self) -> Self {
+        Self {
+            limit: self.limit.each(second.limit, u32::min),
+            remaining: self.remaining.each(second.remaining, u32::min),
+            reset_after: self.reset_after.zip(second.reset_after).map(|(a, b)| a.max(b)),
+            window: self.window.max(second.window),
+        }
+    }
 }
 
 /// A question about the limits of a policy.
@@ -513,25 +507,19 @@ pub struct Asked<C> {
     pub opens: Ready,
     /// Whether only [`part`](Limit::part) and [`ready`](Limit::ready) are asked for.
     pub brief: bool,
-    /// The part of the composed rule to ask.
-    pub part: Option<Part>,
 }
 
 impl<C: Copy> Asked<C> {
     /// Nothing but the limits holds callers back.
     pub(crate) fn now(now: Nanos, cost: C) -> Self {
-        Self { now, cost, opens: Ready::At(Nanos::ZERO), brief: false, part: None }
+        Self { now, cost, opens: Ready::At(Nanos::ZERO), brief: false }
     }
 
-    fn brief(now: Nanos, cost: C) -> Self {
-        Self { brief: true, ..Self::now(now, cost) }
-    }
-
-    /// The question for a part of a rule. The part of the outermost rule counts.
+    /// The question for a part of a rule.
     #[must_use]
-    pub fn of<D>(self, cost: D, part: Part) -> Asked<D> {
+    pub fn of<D>(self, cost: D) -> Asked<D> {
         let Self { now, opens, brief, .. } = self;
-        Asked { now, cost, opens, brief, part: self.part.or(Some(part)) }
+        Asked { now, cost, opens, brief }
     }
 }
 
@@ -550,7 +538,7 @@ pub struct Limit<C> {
     pub window: Option<Duration>,
     /// Whether permits come back when their grants are dropped.
     pub is_held: bool,
-    /// The part of the composed rule.
+    /// The part of a composed rule.
     pub part: Option<Part>,
     /// When the cost is ready. `None` if it exceeds the limit.
     pub ready: Option<Ready>,
@@ -558,10 +546,10 @@ pub struct Limit<C> {
 
 impl<C: Cost> Limit<C> {
     pub(super) fn of<P: Policy<Cost = C>>(policy: &P, state: &P::State, asked: Asked<C>) -> Self {
-        let Asked { now, cost, opens, brief, part } = asked;
+        let Asked { now, cost, opens, brief } = asked;
         if brief {
             let ready = policy.ready_at(state, now, cost).ok().map(|ready| ready.and(opens));
-            return Self { part, ready, ..Self::default() };
+            return Self { ready, ..Self::default() };
         }
         let limit = policy.available(&policy.idle(now), now);
         let remaining =
@@ -578,12 +566,12 @@ impl<C: Cost> Limit<C> {
         }
     }
 
-    /// The same for a part that shares the numbers of its rule, or is not asked for them.
-    pub(super) fn of_part<D: Cost>(part: Limit<D>) -> Self {
+    /// The limit of a part that shares the numbers of its rule, or is not asked for them.
+    pub(super) fn of_part<D: Cost>(limit: Limit<D>, part: Part) -> Self {
         let number =
             |cost: D| C::from_numbers(|at| if at < D::NUMBERS { cost.number(at) } else { 0 });
-        let Limit { limit, remaining, more_after, window, is_held, part, ready } = part;
-        let (limit, remaining) = (number(limit), number(remaining));
+        let Limit { more_after, window, is_held, ready, .. } = limit;
+        let (limit, remaining, part) = (number(limit.limit), number(limit.remaining), Some(part));
         Self { limit, remaining, more_after, window, is_held, part, ready }
     }
 

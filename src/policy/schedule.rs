@@ -6,13 +6,10 @@
 //! determines the unit, between half a nanosecond and one nanosecond. The multiplier has 64 significant bits, so the rate
 //! is off by less than 1 part in 2^62. Grants are rounded up to whole nanoseconds.
 
-use super::packed::Attempt;
 use super::ready::Ready;
 use super::refund_levels::RefundLevels;
 use crate::error::ExceedsCapacity;
 use crate::units::{Nanos, Rate};
-use std::num::NonZeroU64;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 /// Converts times into positions for one rate, and charges costs against a bounded store. This is the whole
@@ -29,13 +26,23 @@ pub(crate) struct Schedule {
     /// The maximum that may be stored, in units.
     pub(crate) burst: u64,
     /// The maximum number of permits of one request.
-    most: u64,
+    pub(crate) most: u64,
     /// Whether all permits of a request must be stored. If not, a request waits only for those before it.
     pub(crate) strict: bool,
     /// Whether no more permits may be owed and queued than one request may have.
     pub(crate) is_queue: bool,
     /// The nanoseconds from one step to the next; zero if permits come continuously.
     pub(crate) period: u64,
+}
+
+/// The decision of a call by a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt<G> {
+    Granted(G),
+    /// Ready at this time.
+    ReadyAt(Nanos),
+    /// It takes the whole state, under its lock.
+    Undecided,
 }
 
 /// Below this a slot of time is not worth a visit to the mutex.
@@ -45,8 +52,7 @@ const SHORTEST_SLOT: Duration = Duration::from_millis(1);
 /// [`Gcra`](crate::Gcra) or [`LeakyBucket`](crate::LeakyBucket).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateReceipt {
-    /// The charged permits plus one. It is never zero, so an `Option` of the receipt takes no more room.
-    permits: NonZeroU64,
+    permits: u64,
     /// The nanoseconds that the permits took, at the price of the time of the charge.
     span: u64,
     /// The state's [`mark`](RateState::mark) right after the charge.
@@ -58,58 +64,30 @@ pub struct RateReceipt {
 /// [`TokenBucket`](crate::TokenBucket) the time at which it was empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateState {
-    clock: PermitClock,
-    /// How much of each charge can come back.
-    lows: RefundLevels,
-}
-
-/// The numbers of a [`RateState`].
-// Packed, because alignment to 16 bytes would cost each limiter eight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(Rust, packed(8))]
-pub struct PermitClock {
     pub(crate) position: i128,
-    /// The distance by which refunds and changes have moved the position since the last receipt. With it a
-    /// mark identifies one receipt, although positions can repeat.
+    /// The distance by which refunds and changes have moved the position. With it a mark identifies one receipt,
+    /// although positions can repeat.
     pub(crate) moved: i64,
     /// The end of the last pause.
     pub(crate) resumed: Nanos,
     /// The time from which steps are counted.
     pub(crate) origin: Nanos,
-}
-
-impl Deref for RateState {
-    type Target = PermitClock;
-
-    fn deref(&self) -> &PermitClock {
-        &self.clock
-    }
-}
-
-impl DerefMut for RateState {
-    fn deref_mut(&mut self) -> &mut PermitClock {
-        &mut self.clock
-    }
+    /// How much of each charge can come back.
+    lows: RefundLevels,
 }
 
 impl RateReceipt {
     /// `mark` is the state's mark after the charge.
     #[inline]
     pub(crate) fn new(permits: u64, span: u64, mark: u64) -> Self {
-        Self { permits: NonZeroU64::MIN.saturating_add(permits), span, mark }
-    }
-
-    #[inline]
-    pub(crate) fn permits(&self) -> u64 {
-        self.permits.get() - 1
+        Self { permits, span, mark }
     }
 }
 
 impl RateState {
     pub(crate) fn new(position: i128) -> Self {
         let (resumed, origin) = (Nanos::ZERO, Nanos::ZERO);
-        let clock = PermitClock { position, moved: 0, resumed, origin };
-        Self { clock, lows: RefundLevels::NONE }
+        Self { position, moved: 0, resumed, origin, lows: RefundLevels::NONE }
     }
 
     /// Distinguishes the last receipt from all others that could still be given back. The low bits are
@@ -144,15 +122,15 @@ impl Schedule {
             (u128::from(permits) << permits_zeros).div_ceil((nanos << nanos_zeros) >> 64);
         let (multiplier, shift) = match u64::try_from(quotient) {
             Ok(multiplier) => (multiplier, permits_zeros + 1 - nanos_zeros),
-            Err(_) => (fitting(quotient.div_ceil(2)), permits_zeros - nanos_zeros),
+            Err(_) => (saturating(quotient.div_ceil(2)), permits_zeros - nanos_zeros),
         };
-        let inverse = fitting((1 << 126) / u128::from(multiplier));
+        let inverse = saturating((1 << 126) / u128::from(multiplier));
         let shift = u8::try_from(shift).unwrap_or(u8::MAX); // at most 47
         let (strict, is_queue, period) = (false, false, 0);
         let schedule =
             Self { multiplier, inverse, shift, burst: 0, most: 0, strict, is_queue, period };
         let burst = Nanos::ZERO.saturating_add(max_burst.min(Nanos::HORIZON));
-        let burst = fitting(schedule.position_at(burst).cast_unsigned());
+        let burst = saturating(schedule.position_at(burst).cast_unsigned());
         Self { burst, most: schedule.whole_permits(schedule.horizon()), ..schedule }
     }
 
@@ -167,7 +145,7 @@ impl Schedule {
         }
         let burst = schedule.units(u64::from(capacity)).min(schedule.horizon());
         let most = schedule.whole_permits(burst);
-        Self { burst: fitting(burst.cast_unsigned()), most, strict: true, ..schedule }
+        Self { burst: saturating(burst.cast_unsigned()), most, strict: true, ..schedule }
     }
 
     /// Requests that are granted one after another, while no more than `permits` are owed and queued.
@@ -184,12 +162,9 @@ impl Schedule {
     /// The last step before `now`, or `now` if there are no steps.
     #[inline]
     pub(crate) fn last_step(&self, state: &RateState, now: Nanos) -> Nanos {
-        if self.period == 0 { now } else { self.step_before(state, now) }
-    }
-
-    /// Not inlined, because few buckets have steps.
-    #[inline(never)]
-    fn step_before(&self, state: &RateState, now: Nanos) -> Nanos {
+        if self.period == 0 {
+            return now;
+        }
         let past = now.get().saturating_sub(state.origin.get()) % self.period;
         Nanos::new(now.get() - past.min(now.get()))
     }
@@ -222,12 +197,12 @@ impl Schedule {
         self.full(self.last_step(&full, now))
     }
 
-    /// In 63 bits: the position at which the store is full. See [`Packed`](super::packed::Packed).
+    /// In 63 bits: the position at which the store is full. `None` if it does not fit, or if a pause is not over. What
+    /// only refunds need is left out: there must be no receipt that can be given back.
     #[inline]
     pub(crate) fn pack(&self, state: &RateState, now: Nanos) -> Option<u64> {
         let full = u64::try_from(state.position + i128::from(self.burst)).ok()?;
-        let is_plain = self.period == 0 || state.origin == Nanos::ZERO;
-        (full >> 63 == 0 && state.resumed <= now && is_plain).then_some(full)
+        (full >> 63 == 0 && state.resumed <= now).then_some(full)
     }
 
     #[inline]
@@ -235,7 +210,7 @@ impl Schedule {
         RateState::new(i128::from(word) - i128::from(self.burst))
     }
 
-    /// Decides by a packed state.
+    /// Decides by a packed state, without steps. With a grant goes the state after it.
     // Numbers below 2^63, so that no sum of two wraps: times before 2^61, words, and what one request may take.
     #[allow(clippy::cast_possible_truncation)] // the high half of a product
     #[inline(always)]
@@ -246,7 +221,7 @@ impl Schedule {
         n: u32,
     ) -> Attempt<(u64, RateReceipt)> {
         let permits = u64::from(n);
-        if permits > self.most || now.get() >> 61 != 0 || self.period != 0 {
+        if permits > self.most || now.get() >> 61 != 0 {
             return Attempt::Undecided;
         }
         let here = ((u128::from(now.get() << 1) * u128::from(self.multiplier)) >> 64) as u64;
@@ -267,7 +242,7 @@ impl Schedule {
 
     /// The time from which the store is full.
     pub(crate) fn full_at(&self, state: &RateState) -> Nanos {
-        self.time_of(state.position + i128::from(self.burst))
+        self.next_step(state, self.time_of(state.position + i128::from(self.burst)))
     }
 
     /// The position that the permit clock must reach for `permits` to be ready.
@@ -277,8 +252,8 @@ impl Schedule {
     }
 
     pub(crate) fn ready_at(&self, state: &RateState, n: u32) -> Result<Ready, ExceedsCapacity> {
-        if self.exceeds_capacity(u64::from(n)) {
-            return Err(ExceedsCapacity::new(n, self.most()));
+        if u64::from(n) > self.most {
+            return Err(ExceedsCapacity::new(n, self.most));
         }
         let ready = self.time_of(self.due(state.position, u64::from(n)));
         Ok(Ready::At(self.next_step(state, ready)))
@@ -386,23 +361,6 @@ impl Schedule {
         u64::try_from(units >> self.shift).unwrap_or(u64::MAX)
     }
 
-    /// Whether `permits` exceeds the maximum of one request.
-    #[inline]
-    pub(crate) fn exceeds_capacity(&self, permits: u64) -> bool {
-        permits > self.most
-    }
-
-    /// The maximum number of permits of one request.
-    #[inline]
-    pub(crate) fn most(&self) -> u64 {
-        self.most
-    }
-
-    /// The most units that can be stored or, if not strict, that arrive within the horizon.
-    pub(crate) fn capacity(&self) -> i128 {
-        if self.strict { i128::from(self.burst) } else { self.horizon() }
-    }
-
     fn horizon(&self) -> i128 {
         self.position_at(Nanos::ZERO.saturating_add(Nanos::HORIZON))
     }
@@ -428,13 +386,11 @@ impl Schedule {
         permits: u64,
         receipt: RateReceipt,
     ) -> RateReceipt {
-        let now = self.last_step(state, now);
-        let permits = permits.min(receipt.permits());
-        let rest = receipt.permits() - permits;
-        let same_price = self.span_of(self.units(receipt.permits())) == receipt.span;
+        let RateReceipt { permits: charged, span, mark } = receipt;
+        let (permits, rest) = (permits.min(charged), charged.saturating_sub(permits));
+        let same_price = self.span_of(self.units(charged)) == span;
         let share = |permits: u64| {
-            let share = u128::from(receipt.span) * u128::from(permits)
-                / u128::from(receipt.permits().max(1));
+            let share = u128::from(span) * u128::from(permits) / u128::from(charged.max(1));
             u64::try_from(share).unwrap_or(u64::MAX)
         };
         let price = if same_price || self.strict {
@@ -442,23 +398,13 @@ impl Schedule {
         } else {
             self.position_at(Nanos::new(share(permits)))
         };
-        let back =
-            saturating(price.cast_unsigned()).min(state.lows.since(state.mark(), receipt.mark));
-        state.lows.lower(receipt.mark, back);
-        let mut mark = receipt.mark;
+        let back = saturating(price.cast_unsigned()).min(state.lows.since(state.mark(), mark));
+        state.lows.lower(mark, back);
         let position = state.position - i128::from(back);
-        let position = self.overflow(position, self.level(position, self.position_at(now)));
+        let here = self.position_at(self.last_step(state, now));
+        let position = self.overflow(position, self.level(position, here));
         // Not less than before, which may be a unit above full.
-        let position = position.min(state.position);
-        // At another price a permit is another number of units, and the earlier mark that of another charge.
-        // Levels bound the charges before this one too, so that they need not come back as the last one.
-        if same_price && state.mark() == receipt.mark && state.lows.is_none() {
-            // Undone: the charge before it is the last one again.
-            state.position = position;
-            mark = state.mark();
-        } else {
-            state.move_to(position);
-        }
+        state.move_to(position.min(state.position));
         let span = if same_price { self.span_of(self.units(rest)) } else { share(rest) };
         RateReceipt::new(rest, span, mark)
     }
@@ -480,7 +426,7 @@ impl Schedule {
         let stored = here - state.position;
         if stored < 0 {
             self.migrate(old, state, now);
-            if !self.has_price_of(old) {
+            if (self.multiplier, self.shift) != (old.multiplier, old.shift) {
                 // A charge is worth its number if time has paid off what was owed before, else its time.
                 state.bound(0);
             }
@@ -537,10 +483,6 @@ impl Schedule {
         state.lows.convert(|level| saturating((u128::from(level) << self.shift) >> old.shift));
     }
 
-    fn has_price_of(&self, old: &Self) -> bool {
-        (self.multiplier, self.shift) == (old.multiplier, old.shift)
-    }
-
     /// The number of whole permits stored.
     pub(crate) fn stored(&self, position: i128, now: Nanos) -> u32 {
         let stored = (self.position_at(now) - position).clamp(0, i128::from(self.burst));
@@ -564,12 +506,6 @@ pub(crate) fn nanos_of(units: u64, inverse: u64) -> u64 {
 
 #[inline]
 fn saturating(value: u128) -> u64 {
-    u64::try_from(value).unwrap_or(u64::MAX)
-}
-
-/// Converts a value that is known to fit.
-fn fitting(value: u128) -> u64 {
-    debug_assert!(value <= u128::from(u64::MAX));
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
@@ -662,7 +598,7 @@ mod tests {
                 Attempt::Undecided => {
                     schedule.charge(&mut state, now, u64::from(n));
                     let is_wide = schedule.pack(&state, now).is_none();
-                    prop_assert!(schedule.exceeds_capacity(u64::from(n)) || is_wide);
+                    prop_assert!(u64::from(n) > schedule.most || is_wide);
                 }
             }
         }
@@ -676,30 +612,6 @@ mod tests {
         schedule.pause(&mut state, end);
         assert_eq!(schedule.pack(&state, before), None);
         assert!(schedule.pack(&state, end).is_some());
-    }
-
-    /// What is left of a charge does not become the last charge again once a part of it came back.
-    #[test]
-    fn a_charge_that_comes_back_in_two_parts_comes_back_whole() {
-        let schedule = Schedule::bucket(Rate::per_second(1.0), 10);
-        let mut state = schedule.full(Nanos::ZERO);
-        schedule.charge(&mut state, Nanos::ZERO, 1);
-        let receipt = schedule.charge(&mut state, Nanos::ZERO, 3);
-        let rest = schedule.refund(&mut state, Nanos::ZERO, 1, receipt);
-        schedule.charge(&mut state, Nanos::ZERO, 2);
-        schedule.refund(&mut state, Nanos::ZERO, 2, rest);
-        assert_eq!(schedule.stored(state.position, Nanos::ZERO), 10 - 1 - 2);
-    }
-
-    #[test]
-    fn no_more_comes_back_than_is_left_of_a_charge() {
-        let schedule = Schedule::bucket(Rate::per_second(1.0), 10);
-        let mut state = schedule.full(Nanos::ZERO);
-        schedule.charge(&mut state, Nanos::ZERO, 5);
-        let receipt = schedule.charge(&mut state, Nanos::ZERO, 3);
-        let rest = schedule.refund(&mut state, Nanos::ZERO, 1, receipt);
-        schedule.refund(&mut state, Nanos::ZERO, 5, rest);
-        assert_eq!(schedule.stored(state.position, Nanos::ZERO), 5);
     }
 
     #[test]
@@ -717,7 +629,7 @@ mod tests {
         assert_eq!(fastest.time_of(position(1 << 62)), Nanos::new(1 << 62));
         let slowest = Schedule::new(Rate::every(Duration::from_secs(86_400)), Duration::MAX);
         assert_eq!(slowest.shift, 47);
-        assert_eq!(slowest.most(), 53_375);
+        assert_eq!(slowest.most, 53_375);
         assert_eq!(slowest.time_of(slowest.units(1)), Nanos::new(86_400_000_000_000));
     }
 }

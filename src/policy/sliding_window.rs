@@ -11,7 +11,6 @@
 
 use super::prelude::*;
 use std::collections::VecDeque;
-use std::iter;
 
 /// At most `limit` permits in any window, wherever it starts.
 ///
@@ -36,7 +35,7 @@ use std::iter;
 /// assert_eq!((wait(1), wait(2)), (10, 60));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindowLog {
     pub(crate) limit: u32,
     pub(crate) span: Span,
@@ -63,14 +62,11 @@ pub struct SlidingWindowLog {
 /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after().unwrap().as_secs(), 51);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindowCounter {
     pub(crate) limit: u32,
     pub(crate) span: Span,
 }
-
-shows!(SlidingWindowLog: |policy| limit = policy.limit, window = policy.period());
-shows!(SlidingWindowCounter: |policy| limit = policy.limit, window = policy.period(), buckets = policy.buckets());
 
 impl SlidingWindowLog {
     /// At most `limit` permits in any `window`.
@@ -192,7 +188,7 @@ keep! {
 }
 
 /// The time for which a grant counts.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Span {
     /// The length of a part in nanoseconds. Grants count from the start of their part; parts of one nanosecond
     /// are exact.
@@ -217,9 +213,7 @@ impl Span {
 /// share an entry, with the time of the last one.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
-    /// The entries before the last one. Most of the keys of a large table have none, and nothing on the heap.
-    older: VecDeque<Entry>,
-    last: Entry,
+    entries: VecDeque<Entry>,
     /// The number of the last entry, for receipts. Those before it have the numbers before it.
     number: u64,
     /// The permits of all entries. The count never wraps: that would take 2^32 grants of 2^32 permits.
@@ -238,17 +232,13 @@ struct Entry {
 const KEEP: usize = 64;
 
 impl Log {
-    fn entries(&self) -> impl DoubleEndedIterator<Item = Entry> {
-        self.older.iter().copied().chain(iter::once(self.last))
-    }
-
     /// The time from which no more than `others` permits count.
     #[inline]
     fn no_more_than_at(&self, others: u64, span: Span) -> Nanos {
         let mut left = self.granted;
         let mut at = Nanos::ZERO;
         if left > others {
-            for entry in self.entries() {
+            for entry in &self.entries {
                 left -= u64::from(entry.permits);
                 at = span.end(entry.at);
                 if left <= others {
@@ -261,13 +251,13 @@ impl Log {
 
     /// The number of permits that count at `now`.
     fn granted_within(&self, span: Span, now: Nanos) -> u64 {
-        let old = self.entries().take_while(|entry| span.end(entry.at) <= now);
+        let old = self.entries.iter().take_while(|entry| span.end(entry.at) <= now);
         self.granted - old.map(|entry| u64::from(entry.permits)).sum::<u64>()
     }
 
     /// The time from which no permit counts.
     fn empty_at(&self, span: Span) -> Nanos {
-        let last = self.entries().rfind(|entry| entry.permits > 0);
+        let last = self.entries.iter().rfind(|entry| entry.permits > 0);
         last.map_or(Nanos::ZERO, |entry| span.end(entry.at))
     }
 
@@ -275,51 +265,39 @@ impl Log {
     /// that no longer count then. Returns the number of the entry.
     #[inline]
     fn add(&mut self, at: Nanos, permits: u32, span: Span) -> u64 {
-        let at = at.max(self.last.at);
-        if !self.older.is_empty() {
-            self.expire(at, span);
-        }
+        let at = self.entries.back().map_or(at, |last| at.max(last.at));
+        self.expire(at, span);
         self.granted += u64::from(permits);
-        let is_same_part = span.part_of(self.last.at) == span.part_of(at);
-        match self.last.permits.checked_add(permits) {
-            // One whose permits all came back keeps nothing.
-            Some(permits) if is_same_part || self.last.permits == 0 => {
-                self.last = Entry { at, permits };
-            }
-            _ => {
-                let last = std::mem::replace(&mut self.last, Entry { at, permits });
-                self.number += 1;
-                if at < span.end(last.at) {
-                    self.older.push_back(last);
-                } else {
-                    // All before it have expired too, so no number of those that stay is left out.
-                    self.granted -= u64::from(last.permits);
-                }
-            }
+        // An entry whose permits all came back is used again.
+        if let Some(last) = self.entries.back_mut()
+            && (last.permits == 0 || span.part_of(last.at) == span.part_of(at))
+            && let Some(permits) = last.permits.checked_add(permits)
+        {
+            *last = Entry { at, permits };
+        } else {
+            self.number += 1;
+            self.entries.push_back(Entry { at, permits });
         }
         self.number
     }
 
     fn expire(&mut self, at: Nanos, span: Span) {
-        while let Some(&entry) = self.older.front()
+        while let Some(&entry) = self.entries.front()
             && span.end(entry.at) <= at
         {
-            self.older.pop_front();
+            self.entries.pop_front();
             self.granted -= u64::from(entry.permits);
         }
-        if self.older.len() < self.older.capacity() / 8 {
-            self.older.shrink_to(KEEP.max(2 * self.older.len()));
+        if self.entries.len() < self.entries.capacity() / 8 {
+            self.entries.shrink_to(KEEP.max(2 * self.entries.len()));
         }
     }
 
     /// Takes `permits` out of the entry with this number, if it has not been removed.
     fn take(&mut self, number: u64, permits: u32) {
         let later = usize::try_from(self.number.wrapping_sub(number)).unwrap_or(usize::MAX);
-        let entry = match later {
-            0 => Some(&mut self.last),
-            _ => self.older.len().checked_sub(later).and_then(|at| self.older.get_mut(at)),
-        };
-        if let Some(entry) = entry {
+        let index = self.entries.len().checked_sub(later.saturating_add(1));
+        if let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) {
             let permits = permits.min(entry.permits);
             entry.permits -= permits;
             self.granted -= u64::from(permits);
@@ -330,17 +308,6 @@ impl Log {
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_log_with_one_entry_has_nothing_on_the_heap() {
-        let (mut log, span) = (Log::default(), Span { part: 1, window: 10 });
-        for at in [3, 20, 40, 55] {
-            let receipt = log.add(Nanos::new(at), 2, span);
-            log.take(receipt, 2);
-            log.add(Nanos::new(at + 1), 3, span);
-            assert_eq!((log.older.capacity(), log.granted), (0, 3));
-        }
-    }
 
     #[test]
     fn what_the_count_of_an_entry_does_not_hold_takes_another_one() {
@@ -375,7 +342,7 @@ mod tests {
         let (mut log, span) = (Log::default(), Span { part: 1, window: 10_000 });
         (0..10_000).for_each(|at| _ = log.add(Nanos::new(at), 1, span));
         log.add(Nanos::new(30_000), 1, span);
-        let capacity = log.older.capacity();
+        let capacity = log.entries.capacity();
         assert!(capacity < 200, "{capacity}");
     }
 }

@@ -33,15 +33,13 @@ use super::rated::*;
 /// assert_eq!(waits, [0, 1000, 200, 200, 200, 1000]);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SmoothBursty {
     pub(crate) rate: Rate,
     pub(crate) max_burst: Duration,
     pub(crate) catch_up: Duration,
     pub(crate) schedule: Schedule,
 }
-
-shows!(SmoothBursty: |policy| rate = policy.rate, max_burst = policy.max_burst, catch_up = policy.catch_up);
 
 impl SmoothBursty {
     /// `rate`, with up to one second of unused permits stored.

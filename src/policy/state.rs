@@ -7,7 +7,7 @@
 pub use super::any::{AllOfReceipt, AllOfState, AnyReceipt, AnyState};
 pub use super::fixed_window::FixedWindowState;
 pub use super::lock_out::LockOutState;
-pub use super::rule::{Asked, Facts, Hooks, Limit, PolicyExt, RuleEvent, Timed};
+pub use super::rule::{Asked, Facts, Limit, OneRate, PolicyExt, RuleEvent};
 pub use super::schedule::{RateReceipt, RateState};
 pub use super::sliding_window::Log;
 pub use super::smooth_warming_up::{SmoothWarmingUpReceipt, SmoothWarmingUpState};

@@ -29,7 +29,7 @@ use super::rated::*;
 /// assert!(matches!(limiter.try_acquire(41), Err(tollgate::Error::ExceedsCapacity(_))));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     pub(crate) rate: Rate,
     pub(crate) capacity: u32,
@@ -38,8 +38,6 @@ pub struct TokenBucket {
     pub(crate) catch_up: Duration,
     pub(crate) schedule: Schedule,
 }
-
-shows!(TokenBucket: |policy| rate = policy.rate, capacity = policy.capacity, initial = policy.initial, refill_every = policy.period(), catch_up = policy.catch_up);
 
 impl TokenBucket {
     /// A bucket that starts full.
@@ -88,11 +86,7 @@ impl TokenBucket {
     #[track_caller]
     pub fn refill_every(self, period: Duration) -> Self {
         check_span(period, "a refill period");
-        self.with_steps(saturating_nanos(period))
-    }
-
-    pub(crate) fn with_steps(self, period: u64) -> Self {
-        Self { schedule: self.schedule.with_steps(period), ..self }
+        Self { schedule: self.schedule.with_steps(saturating_nanos(period)), ..self }
     }
 
     /// The tokens in a full bucket.
@@ -114,7 +108,7 @@ scheduled! {
     start: |bucket, now| {
         let stored = bucket.schedule.units(u64::from(bucket.initial));
         let mut state = bucket.schedule.empty(now);
-        state.position -= stored.min(bucket.schedule.capacity());
+        state.position -= stored.min(bucket.schedule.burst.into());
         state.origin = now;
         state
     },

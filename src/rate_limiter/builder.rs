@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::RateLimiter;
 use crate::clock::Clock;
 use crate::line::Line;
-use crate::observe::{Event, LazyObserver, Reports};
+use crate::observe::{Event, Observer, Reports};
 use crate::policy::Policy;
 use crate::wait_queue::Bounds;
 
@@ -103,7 +103,7 @@ impl<P: Policy> RateLimiterBuilder<P> {
     #[must_use]
     pub fn build(self) -> RateLimiter<P> {
         let clock = self.clock.unwrap_or_else(Clock::system);
-        let observer = LazyObserver::new(self.reports);
+        let observer = Observer::new(self.reports);
         RateLimiter { line: Line::new(self.policy, clock, observer, self.bounds) }
     }
 }

@@ -99,8 +99,7 @@ impl<P: Policy> LinePlace<P> {
         let Self::Granted(charge) = self else { panic!("`Acquire` polled after it was ready") };
         if charge.waited > 0 {
             // The place keeps the charge until it is reported, as a listener may panic.
-            let observer = line.observer.get();
-            observer.granted(Duration::from_nanos(charge.waited), charge.limited_by);
+            line.observer.granted(Duration::from_nanos(charge.waited), charge.limited_by);
         }
         let charge = charge.take();
         *self = Self::Over;

@@ -334,7 +334,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> observe::Observe {
         let rate = self.policy().steady_rate();
-        observe::observe(&self.keys, Keys::observer, move |keys| {
+        observe::observe(&self.keys, move |keys| {
             let ((stats, waiting), counters) = (keys.total(), keys.counters());
             let redis = Some([counters.requests, counters.failed, counters.without_redis]);
             let counted = observe::Observation { stats, waiting, redis, ..Default::default() };

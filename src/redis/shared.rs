@@ -16,7 +16,6 @@ use super::script::Scripted;
 use crate::clock::{Alarm, OnAlarm};
 use crate::keyed::KeyedRateLimiter;
 #[cfg(feature = "metrics")]
-use crate::observe::Observer;
 use crate::stats::{Stats, Waits};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wait_queue::{AfterUnlock, End, WaiterId};
@@ -116,11 +115,6 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
     #[cfg(feature = "metrics")]
     pub(super) fn counters(&self) -> Counters {
         self.core.context.counters.read()
-    }
-
-    #[cfg(feature = "metrics")]
-    pub(super) fn observer(&self) -> &Observer {
-        &self.core.context.observer
     }
 
     pub(super) fn waits(&self) -> Waits {

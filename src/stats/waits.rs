@@ -10,7 +10,7 @@ use crate::part::Part;
 /// How long callers waited, and for which rule: a snapshot, returned by
 /// [`RateLimiter::waits`](crate::RateLimiter::waits).
 ///
-/// Only callers that waited and took their grant count. The bounds of the buckets grow by a third to a half, from
+/// Only callers that waited and took their grant count. The bounds of the buckets are powers of two, from
 /// a microsecond to 71 minutes; the last bucket has all longer waits as well.
 ///
 /// ```
@@ -34,8 +34,8 @@ pub struct Waits {
     limited_by: [(Option<Part>, u64); PARTS],
 }
 
-/// Two for each power of two microseconds.
-const BUCKETS: usize = 66;
+/// One for each power of two microseconds.
+const BUCKETS: usize = 34;
 
 /// The most parts that a composed policy has.
 const PARTS: usize = 8;
@@ -130,27 +130,14 @@ impl Default for Waits {
     }
 }
 
+/// The shortest bucket whose bound the wait does not exceed.
 fn bucket(wait: Duration) -> usize {
-    // In half microseconds, so that there is always a bit behind the highest.
-    let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-    let halves = nanos.div_ceil(500).saturating_sub(1);
-    let power = halves.max(1).ilog2() as usize;
-    if power == 0 {
-        return 0;
-    }
-    let upper_half = halves >> (power - 1) & 1 == 1;
-    (2 * power - 1 + usize::from(upper_half)).min(BUCKETS - 1)
+    let micros = wait.as_nanos().div_ceil(1_000).max(1);
+    (micros.next_power_of_two().ilog2() as usize).min(BUCKETS - 1)
 }
 
-/// The longest wait in a bucket. The last one also has all longer waits.
 fn bound(bucket: usize) -> Duration {
-    let (power, upper_half) = (bucket.div_ceil(2), bucket.is_multiple_of(2));
-    let halves = match (power, upper_half) {
-        (0, _) => 2,
-        (_, false) => 3 << (power - 1),
-        (_, true) => 2 << power,
-    };
-    Duration::from_nanos(500 * halves)
+    Duration::from_micros(1 << bucket)
 }
 
 /// [`Waits`] while they are counted, by callers that have just waited.

@@ -200,10 +200,10 @@ mod tests {
         let _waiting = limiter.reserve(5).expect("a place");
         assert_eq!(rest(&limiter.limits(1)), "\"default-0\";r=0;t=0, \"default-1\";r=0;t=1");
         let policy = LockOut::new(
-            [
+            Same((
                 TokenBucket::new(crate::Rate::per_second(1.0), 2),
                 TokenBucket::new(crate::Rate::per_second(9.0), 9),
-            ],
+            )),
             Duration::from_secs(60),
         );
         let limiter = RateLimiter::with_clock(policy, &clock);
@@ -219,7 +219,7 @@ mod tests {
             "\"default\";q=10;qu=\"concurrent-requests\" | \"default\";r=6"
         );
         let minute = FixedWindow::new(100, Duration::from_secs(60));
-        let both = Same((InFlight::new(10), Same((minute.clone(), [minute.clone()]))));
+        let both = Same((InFlight::new(10), Same((minute.clone(), minute.clone()))));
         assert_eq!(
             after(both, 4),
             "\"default-0\";q=10;qu=\"concurrent-requests\", \"default-1\";q=100;w=60, \

@@ -97,7 +97,7 @@ pub struct RefuseLayer {
 impl RefuseLayer {
     /// One permit of `limiter` for each request.
     ///
-    /// Several rules with one cost ([`Same`](crate::Same), arrays, [`AllOf`](crate::AllOf)) are one limiter; two
+    /// Several rules with one cost ([`Same`](crate::Same), [`AllOf`](crate::AllOf)) are one limiter; two
     /// layers would charge the outer limit for what the inner one refuses.
     #[must_use]
     pub fn new(limiter: impl OwnedLimiter<Cost = u32>) -> Self {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::text::{Cursor, DAY, HOUR, MINUTE, Number, Per, Quota, SECOND, duration};
+use super::text::{Cursor, DAY, HOUR, MINUTE, Number, Per, Quota, SECOND};
 
 /// A number of permits per second, minute, hour or day: from 1 per day to 1,000,000,000 per second.
 ///
@@ -155,26 +155,6 @@ impl Rate {
         ((permits / nanos) | sticky) as f64 / (1u128 << up) as f64 / (1u128 << down) as f64
     }
 
-    /// The permits in each [`period`](Self::period): the rate's fraction, in lowest terms.
-    ///
-    /// The fraction of a float may need a period beyond 300 billion years. Both numbers are then cut by the
-    /// same power of two, which loses less than a part in 10^13.
-    #[must_use]
-    pub const fn permits(self) -> u64 {
-        self.permits >> self.beyond()
-    }
-
-    /// The period of the rate's fraction, in lowest terms; see [`permits`](Self::permits).
-    #[must_use]
-    pub fn period(self) -> Duration {
-        duration(self.nanos >> self.beyond()).unwrap_or(Duration::MAX)
-    }
-
-    /// The bits by which the nanoseconds are wider than a `Duration` is for certain.
-    const fn beyond(self) -> u32 {
-        (128 - self.nanos.leading_zeros()).saturating_sub(93)
-    }
-
     /// This rate times a share of one, not above the exact product. The slowest rate stays.
     pub(crate) fn part(self, numerator: u32, denominator: u32) -> Self {
         let (mut permits, mut nanos) = (u128::from(self.permits), self.nanos);
@@ -193,8 +173,14 @@ impl Rate {
             .unwrap_or(Self { permits: 1, nanos: DAY.as_nanos() })
     }
 
-    /// The rate in lowest terms: permits, and nanoseconds.
-    pub(crate) const fn fraction(self) -> (u64, u128) {
+    /// The rate as a fraction in lowest terms: permits, and the nanoseconds in which they come.
+    ///
+    /// ```
+    /// # use tollgate::Rate;
+    /// assert_eq!(Rate::per_minute(90.0).fraction(), (3, 2_000_000_000));
+    /// ```
+    #[must_use]
+    pub const fn fraction(self) -> (u64, u128) {
         (self.permits, self.nanos)
     }
 
@@ -213,25 +199,17 @@ impl Rate {
 
     #[track_caller]
     fn valid(rate: Result<Self, InvalidRate>) -> Self {
-        match rate {
-            Ok(rate) => rate,
-            // Without the number: what prints a float is 20 KB, in each program with a rate.
-            Err(InvalidRate::OutOfRange { per_second }) => match per_second.partial_cmp(&1.0) {
-                Some(Ordering::Less) => panic!("{BOUNDS}, not less"),
-                Some(_) => panic!("{BOUNDS}, not more"),
-                None => panic!("{BOUNDS}, not NaN"),
-            },
-            Err(InvalidRate::Malformed { .. }) => unreachable!("it was not parsed"),
-        }
+        // Without the number: what prints a float is 20 KB, in each program with a rate.
+        rate.unwrap_or_else(|_| panic!("{BOUNDS}"))
     }
 
     /// A float is a fraction over a power of two, and is converted without rounding.
     fn from_float(n: f64, per: u128) -> Result<Self, InvalidRate> {
-        // No span is wider than a year or so, and no rate below one a day, so a value outside these bounds is out of range for each span.
+        #[allow(clippy::cast_precision_loss)] // for a message
+        let out_of_range = || InvalidRate::OutOfRange { per_second: n / (per as f64 / 1e9) };
+        // No rate is below one a day, and no usual span longer than a year.
         if !(1e-6..=1e14).contains(&n) {
-            #[allow(clippy::cast_precision_loss)] // for a message
-            let per_second = n / (per as f64 / 1e9);
-            return Err(InvalidRate::OutOfRange { per_second });
+            return Err(out_of_range());
         }
         let bits = n.to_bits();
         // n is a positive normal number: 1 <= bits >> 52 <= 2046, and 2^-20 < n < 2^47.
@@ -244,7 +222,7 @@ impl Rate {
         } else {
             (mantissa, exponent.unsigned_abs())
         };
-        Self::from_fraction(permits, per << scale)
+        Self::from_fraction(permits, per.checked_mul(1 << scale).ok_or_else(out_of_range)?)
     }
 
     pub(crate) fn from_fraction(permits: u64, nanos: u128) -> Result<Self, InvalidRate> {

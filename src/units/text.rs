@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 use std::time::Duration;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -47,20 +48,12 @@ const NO_UNITS: [(&[&str], &str); 3] = [
     (&["year", "years", "y"], "a year has 365 or 366 days: write 365d"),
 ];
 
-/// What to write instead of a unit of time, if it has no fixed length.
-fn instead_of(unit: &str) -> Option<&'static str> {
-    NO_UNITS.iter().find(|(names, _)| names.contains(&unit)).map(|&(_, instead)| instead)
-}
-
 /// Whether it is one of these words, in small letters or capitals.
 fn is_one_of(names: &[&str], word: &str) -> bool {
     names.iter().any(|name| name.eq_ignore_ascii_case(word))
 }
 
 const UNIT_NAMES: &str = "ns, us, ms, s, min, h or day";
-
-/// The longest time over which a number may have decimals. No rate is less than one a day.
-const YEAR: u128 = 366 * DAY.as_nanos();
 
 /// The next whole number of the longest unit of which there are a thousand or more: 1,052.6 ms is 1,053 ms. Of
 /// nanoseconds, if there are fewer.
@@ -177,17 +170,20 @@ impl<'a> Cursor<'a> {
 
     /// A whole number.
     pub(crate) fn whole(&mut self) -> Result<(u32, Range<usize>), Fault> {
-        let at = self.word();
-        let number = digits(self.text_at(&at)).and_then(|number| number.parse().ok());
-        let reason = || format!("expected a whole number up to {}", u32::MAX);
-        number.map(|number| (number, at.clone())).ok_or_else(|| Fault::new(at, reason()))
+        self.parsed("expected a whole number up to 4294967295")
     }
 
     /// A number with or without decimals.
     pub(crate) fn decimal(&mut self) -> Result<(f64, Range<usize>), Fault> {
+        self.parsed("expected a number")
+    }
+
+    fn parsed<T: FromStr>(&mut self, expected: &str) -> Result<(T, Range<usize>), Fault> {
         let at = self.word();
-        let number = digits(self.text_at(&at)).and_then(|number| number.parse().ok());
-        number.map(|number| (number, at.clone())).ok_or_else(|| Fault::new(at, "expected a number"))
+        match digits(self.text_at(&at)).parse() {
+            Ok(number) => Ok((number, at)),
+            Err(_) => Err(Fault::new(at, expected)),
+        }
     }
 
     /// A whole number and a unit: `20ms`.
@@ -209,7 +205,7 @@ impl<'a> Cursor<'a> {
     /// A number, with a word behind it or none.
     fn number(&mut self) -> Result<(Number, Range<usize>), Fault> {
         let parsed = |number: &str| {
-            let number = digits(number)?;
+            let number = digits(number);
             let whole = number.parse().map(Number::Whole);
             whole.or_else(|_| number.parse().map(Number::Decimal)).ok()
         };
@@ -218,10 +214,11 @@ impl<'a> Cursor<'a> {
             return Ok((number, word));
         }
         let letter = self.text_at(&word).find(char::is_alphabetic).unwrap_or_default();
-        let at = word.start..word.start + letter;
-        let number = parsed(self.text_at(&at));
-        self.at = at.end;
-        number.map(|number| (number, at)).ok_or_else(|| Fault::new(word, "expected a number"))
+        self.at = word.start + letter;
+        let at = word.start..self.at;
+        let number =
+            parsed(self.text_at(&at)).ok_or_else(|| Fault::new(word, "expected a number"))?;
+        Ok((number, at))
     }
 
     /// A number, a slash, and a time, or other words for them.
@@ -235,9 +232,6 @@ impl<'a> Cursor<'a> {
             None if is_one_of(&SLASHES, word) => self.nanos(true)?,
             None => return Err(Fault::new(at, "expected a slash and a time, such as 100/min")),
         };
-        if matches!(number, Number::Decimal(_)) && nanos > YEAR {
-            return Err(Fault::new(time_at, "too long for a number with decimals"));
-        }
         Ok(Quota { number, nanos, at: number_at.start..time_at.end, number_at })
     }
 
@@ -250,7 +244,7 @@ impl<'a> Cursor<'a> {
         let at = if count.is_empty() { unit_at.clone() } else { count_at.start..unit_at.end };
         let count = match count {
             "" if divides => Some(1),
-            count => digits(count).and_then(|count| count.parse::<u128>().ok()),
+            count => digits(count).parse::<u128>().ok(),
         };
         let expected =
             || format!("expected a time, such as 20ms or 15min: a whole number and {UNIT_NAMES}");
@@ -258,9 +252,9 @@ impl<'a> Cursor<'a> {
         // `M` is a month.
         let known = UNITS.iter().find(|(_, names)| is_one_of(names, unit) && unit != "M");
         let unknown = || {
+            let instead = NO_UNITS.iter().find(|(names, _)| names.contains(&unit));
             let expected = || format!("expected {UNIT_NAMES}");
-            let reason = instead_of(unit).map_or_else(expected, str::to_owned);
-            Fault::new(unit_at.clone(), reason)
+            Fault::new(unit_at, instead.map_or_else(expected, |(_, instead)| (*instead).to_owned()))
         };
         let (unit, _) = known.ok_or_else(unknown)?;
         let nanos = unit.as_nanos().checked_mul(count);
@@ -272,17 +266,13 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Without the underscores between digits. `None` if there is one elsewhere.
-fn digits(number: &str) -> Option<String> {
-    let parts: Vec<_> = number.split('_').collect();
-    let is_digit = |character: Option<char>| character.is_some_and(|it| it.is_ascii_digit());
-    let stands_well =
-        |pair: &[&str]| is_digit(pair[0].chars().next_back()) && is_digit(pair[1].chars().next());
-    parts.windows(2).all(stands_well).then(|| parts.concat())
+/// Without underscores.
+fn digits(number: &str) -> String {
+    number.replace('_', "")
 }
 
 /// `None` if it is longer than a `Duration`.
-pub(super) fn duration(nanos: u128) -> Option<Duration> {
+pub(crate) fn duration(nanos: u128) -> Option<Duration> {
     let seconds = u64::try_from(nanos / SECOND.as_nanos()).ok()?;
     let rest = u32::try_from(nanos % SECOND.as_nanos()).ok()?;
     Some(Duration::new(seconds, rest))
@@ -291,19 +281,6 @@ pub(super) fn duration(nanos: u128) -> Option<Duration> {
 /// A time as [`Cursor::span`] reads it: `15min`.
 pub(crate) struct Span(pub(crate) Duration);
 
-/// A time in nanoseconds, as it stands behind a slash: `15min` and `min`.
-pub(crate) struct Per(pub(crate) u128);
-
-/// The longest unit of which it is a multiple, and how many of them.
-fn in_units(nanos: u128) -> (u128, &'static str) {
-    let unit = UNITS.iter().find(|(unit, _)| nanos != 0 && nanos.is_multiple_of(unit.as_nanos()));
-    let (count, names) =
-        unit.map_or((0, UNITS[3].1), |(unit, names)| (nanos / unit.as_nanos(), names));
-    // Only days have a plural.
-    let unit = if names[0] == "day" && count > 1 { "days" } else { names[0] };
-    (count, unit)
-}
-
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, unit) = in_units(self.0.as_nanos());
@@ -311,11 +288,25 @@ impl fmt::Display for Span {
     }
 }
 
+/// A time in nanoseconds, as it stands behind a slash: `15min` and `min`.
+pub(crate) struct Per(pub(crate) u128);
+
 impl fmt::Display for Per {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match in_units(self.0) {
             (1, unit) => f.write_str(unit),
             (count, unit) => write!(f, "{count}{unit}"),
         }
+    }
+}
+
+/// The longest unit of which it is a multiple, and how many of them.
+fn in_units(nanos: u128) -> (u128, &'static str) {
+    let of_unit = |unit: Duration| nanos != 0 && nanos.is_multiple_of(unit.as_nanos());
+    match UNITS.iter().find(|(unit, _)| of_unit(*unit)) {
+        // Only days have a plural.
+        Some(&(DAY, names)) if nanos > DAY.as_nanos() => (nanos / DAY.as_nanos(), names[1]),
+        Some((unit, names)) => (nanos / unit.as_nanos(), names[0]),
+        None => (0, "s"),
     }
 }

@@ -251,7 +251,7 @@ fn a_new_rate_inside_a_lock_out_keeps_the_number_of_permits() {
 
 #[test]
 fn from_the_end_of_a_lock_the_part_that_holds_is_named() {
-    let (clock, limiter) = limiter(LockOut::new([bucket(1.0, 1), bucket(0.04, 1)], secs(10)));
+    let (clock, limiter) = limiter(LockOut::new(Same((bucket(1.0, 1), bucket(0.04, 1))), secs(10)));
     limiter.try_acquire(1).expect("full");
     limiter.try_acquire(1).expect_err("which begins a lock");
     let mut waiter = limiter.acquire(1);

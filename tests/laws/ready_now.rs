@@ -283,6 +283,6 @@ says_the_same! {
         |[a, b, c]| ((or_nothing(a), or_nothing(b)), or_nothing(c));
     two_with_the_same_cost: (stepwise(), logs()).prop_map(Same), one_cost;
     three_with_the_same_cost: (warming_up(), leaky(), in_flight()).prop_map(Same), one_cost;
-    array_of_buckets: [buckets(), buckets()], one_cost;
-    array_of_logs: [logs(), logs()], one_cost;
+    two_buckets: (buckets(), buckets()).prop_map(Same), one_cost;
+    two_logs: (logs(), logs()).prop_map(Same), one_cost;
 }

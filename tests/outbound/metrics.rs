@@ -352,43 +352,25 @@ fn a_recorder_that_panics_ends_its_turn() {
     assert_eq!(values.shown(), expected);
 }
 
-/// On a thread, whose recorder is the global one: none here.
-#[test]
-fn a_publish_task_ends_when_it_is_dropped() {
-    let publisher = Publisher::new();
-    publisher.add(&search(&ManualClock::new()));
-    let task = publisher.publish_every(Duration::from_secs(3_600)).expect("a thread");
-    drop(task);
-    assert_eq!(format!("{publisher:?}"), "Publisher { limiters: 0 }");
-}
-
 #[test]
 fn a_recorder_that_is_installed_late_gets_all_that_was_counted() {
     let (values, clock) = (Values::default(), ManualClock::auto_advance());
     let (limiter, publisher) = (search(&clock), Publisher::new());
-    let other = Publisher::new();
-    [&publisher, &other].into_iter().for_each(|publisher| publisher.add(&limiter));
+    publisher.add(&limiter);
     for _ in 0..3 {
         limiter.blocking_acquire(1).expect("a permit each second");
         publisher.publish(); // to no recorder
     }
     drop(limiter);
     publisher.publish();
+    assert_eq!(format!("{publisher:?}"), "Publisher { limiters: 0 }");
+    with_local_recorder(&values, || publisher.publish());
+    let shown = values.shown();
+    assert_eq!(shown[0], "granted_total limiter=search [3.0]");
     assert_eq!(
-        format!("{publisher:?}"),
-        "Publisher { limiters: 0 }",
-        "it is not kept for the other"
+        shown.last().expect("waits"),
+        "waited_microseconds_total limiter=search [2000000.0]"
     );
-    for publisher in [&publisher, &other] {
-        values.0.lock().expect("no panic").clear();
-        with_local_recorder(&values, || publisher.publish());
-        let shown = values.shown();
-        assert_eq!(shown[0], "granted_total limiter=search [3.0]");
-        assert_eq!(
-            shown.last().expect("waits"),
-            "waited_microseconds_total limiter=search [2000000.0]"
-        );
-    }
 }
 
 /// The names of all metrics in a text.

@@ -78,7 +78,7 @@ async fn a_place_in_flight_in_redis_is_held_by_the_body() {
 async fn each_limit_of_several_is_told() {
     let server = Server::start();
     let minute = TokenBucket::new(Rate::per_minute(1.0), 2);
-    let rules = Same((hour(9), [minute.clone(), minute.clone()], InFlight::new(5)));
+    let rules = Same((hour(9), Same((minute.clone(), minute.clone())), InFlight::new(5)));
     let limiter = RedisRateLimiter::new(
         LockOut::new(rules, Duration::from_secs(600)),
         open(&server),

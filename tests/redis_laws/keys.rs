@@ -289,7 +289,7 @@ fn a_long_debt_is_the_same_after_a_pause_that_was_ended() {
 #[test]
 fn many_parts() {
     let bucket = TokenBucket::new(Rate::per_second(1.0), 9);
-    let four = [0; 4].map(|_| bucket.clone());
+    let four = Same((bucket.clone(), bucket.clone(), bucket.clone(), bucket.clone()));
     let flight = InFlight::new(3);
     let same = Same((bucket.clone(), four, bucket.clone(), flight.clone(), bucket.clone()));
     let policy = (same.clone(), flight, (same.clone(), bucket), same.clone(), same.clone(), same);

@@ -73,7 +73,6 @@ fn a_correction_under_load_comes_back_over_redis() {
     assert_eq!(corrected_under_load(&bucket, |n| n), 50);
     let other = TokenBucket::new(Rate::per_second(1_000.0), 1_000);
     assert_eq!(corrected_under_load(&Same((bucket.clone(), other.clone())), |n| n), 50);
-    assert_eq!(corrected_under_load(&[bucket.clone(), other.clone()], |n| n), 50);
     assert_eq!(corrected_under_load(&LockOut::new(bucket.clone(), SECOND), |n| n), 50);
     let both = (bucket.clone(), InFlight::new(1));
     assert_eq!(corrected_under_load(&both, |n| (n, 0)), (50, 1));

@@ -16,8 +16,6 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::{Observation, Observe};
 use crate::part::Part;
-#[cfg(feature = "metrics")]
-use crate::policy::lowest;
 use crate::policy::{Limit, Quota};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
@@ -232,7 +230,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
                 stats: counts(first.stats, second.stats),
                 waits: first.waits.and(&second.waits),
                 waiting: first.waiting + second.waiting,
-                rate: lowest([first.rate, second.rate]),
+                rate: first.rate.into_iter().chain(second.rate).min(),
                 permits: first.permits.into_iter().chain(second.permits).min(),
                 redis: match (first.redis, second.redis) {
                     (Some(one), Some(other)) => Some([0, 1, 2].map(|at| one[at] + other[at])),

@@ -142,10 +142,8 @@ fn options_other_than_the_quota_stay() {
         AllOf::new(pairs[..8].iter().map(pick).cloned())
     };
     assert_eq!(parts(|pair| &pair.0).headroom(0.05), Ok(parts(|pair| &pair.1)));
-    let three =
-        (FixedWindow::new(100, MINUTE), Same([Gcra::new(19, 100, MINUTE)]), InFlight::new(10));
-    let rest =
-        (FixedWindow::new(100, ms(63_158)), Same([Gcra::new(18, 95, MINUTE)]), InFlight::new(10));
-    assert_eq!(three.headroom(0.05), Ok(rest));
+    let both = |gcra, window| (Same((gcra, InFlight::new(10))), FixedWindow::new(100, window));
+    let rest = both(Gcra::new(18, 95, MINUTE), ms(63_158));
+    assert_eq!(both(Gcra::new(19, 100, MINUTE), MINUTE).headroom(0.05), Ok(rest));
     assert_eq!(Gcra::new(0, 100, MINUTE).headroom(0.5), Ok(Gcra::new(0, 50, MINUTE)));
 }

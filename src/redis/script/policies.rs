@@ -54,7 +54,7 @@ mod sealed {
 }
 
 macro_rules! seal {
-    ($($policy:ident),+) => {
+    ($($policy:ident $name:literal),+) => {
         $(impl sealed::Sealed for crate::$policy {})+
     };
 }
@@ -166,7 +166,7 @@ impl Scripted for SmoothWarmingUp {
 }
 
 impl Scripted for TokenBucket {
-    leaf!("token_bucket", TokenBucket, |bucket| bucket.schedule.most());
+    leaf!("token_bucket", TokenBucket, |bucket| bucket.schedule.most);
 
     fn starts_idle(&self) -> bool {
         self.initial >= self.capacity
@@ -191,7 +191,7 @@ impl Scripted for Gcra {
 }
 
 impl Scripted for LeakyBucket {
-    leaf!("leaky_bucket", LeakyBucket, |bucket| bucket.schedule.most());
+    leaf!("leaky_bucket", LeakyBucket, |bucket| bucket.schedule.most);
 }
 
 /// The grid is given by how far into one of its windows the epoch was; -1 if there is no grid.
@@ -317,32 +317,6 @@ where
     }
 }
 
-impl<P: Scripted, const N: usize> sealed::Sealed for [P; N] {}
-
-impl<P: Scripted, const N: usize> Scripted for [P; N]
-where
-    Self: Policy,
-{
-    fn lua() -> Lua {
-        Lua::composed((0..N).map(|_| P::lua()).collect()).with_one_cost()
-    }
-
-    fn write(&self, parameters: &mut Vec<f64>) {
-        for part in self {
-            part.write(parameters);
-        }
-    }
-
-    fn starts_idle(&self) -> bool {
-        self.iter().all(Scripted::starts_idle)
-    }
-
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let parts: Vec<P> = self.into_iter().map_while(|part| part.read(parameters)).collect();
-        parts.try_into().ok()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -406,10 +380,10 @@ mod tests {
         *factor.expect("the cold factor") = 0.5;
         assert_eq!(read(warm, &parameters), None);
         // Several of one kind, one behind the other.
-        let two = [gcra_of(9), gcra_of(7)];
+        let two = (gcra_of(9), gcra_of(7));
         let mut parameters = Vec::new();
         two.write(&mut parameters);
-        assert_eq!(read([gcra_of(1), gcra_of(2)], &parameters), Some(two.clone()));
+        assert_eq!(read((gcra_of(1), gcra_of(2)), &parameters), Some(two.clone()));
         assert_eq!(read(two, &parameters[1..]), None);
     }
 
@@ -420,7 +394,6 @@ mod tests {
         let empty = full.clone().initial(0);
         assert!(full.starts_idle() && !empty.starts_idle());
         for (other, is_idle) in [(full.clone(), true), (empty, false)] {
-            assert_eq!([full.clone(), other.clone()].starts_idle(), is_idle);
             assert_eq!((full.clone(), other.clone()).starts_idle(), is_idle);
             assert_eq!(Same((full.clone(), other)).starts_idle(), is_idle);
         }

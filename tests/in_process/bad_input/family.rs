@@ -42,7 +42,10 @@ fn each(n: u32, check: &impl Check) {
     check.check(SlidingWindowCounter::new(n, window, 10), "SlidingWindowCounter");
     check.check(InFlight::new(n), "InFlight");
     check.check(LockOut::new(FixedWindow::new(n, window), secs(60)), "LockOut");
-    check.check([SlidingWindowLog::new(n, window), SlidingWindowLog::new(n, secs(20))], "array");
+    check.check(
+        Same((SlidingWindowLog::new(n, window), SlidingWindowLog::new(n, secs(20)))),
+        "two logs",
+    );
     check.check(Same((TokenBucket::new(rate, n), InFlight::new(n))), "Same");
 }
 
@@ -173,9 +176,8 @@ fn spans_of_no_time_and_of_too_much_panic_and_say_so() {
     }
     let buckets = "a window must have at least one bucket";
     assert_panics(|| SlidingWindowCounter::new(1, secs(1), 0), buckets);
-    let rate = "a rate must be from 1 per day to 1e9 per second, not less";
+    let rate = "a rate must be from 1 per day to 1e9 per second";
     assert_panics(|| Gcra::new(1, 0, secs(1)), rate);
-    let rate = "a rate must be from 1 per day to 1e9 per second, not more";
     assert_panics(|| Gcra::new(1, 1, zero), rate);
 }
 
@@ -207,9 +209,9 @@ fn windows_of_a_nanosecond_a_year_and_146_years() {
         check(SlidingWindowLog::new(2, window), window, "SlidingWindowLog");
         check(SlidingWindowCounter::new(2, window, 1), window, "SlidingWindowCounter");
         check(
-            [SlidingWindowLog::new(2, window), SlidingWindowLog::new(3, window)],
+            Same((SlidingWindowLog::new(2, window), SlidingWindowLog::new(3, window))),
             window,
-            "array",
+            "two logs",
         );
     }
     // Buckets shorter than a nanosecond are nanoseconds: the window is that much longer.
@@ -341,8 +343,8 @@ fn waiters_for_more_than_a_lowered_capacity_get_an_error_and_do_not_block_the_qu
     check(InFlight::new(10), InFlight::new(5), "InFlight");
     let lock = |n| LockOut::new(FixedWindow::new(n, window), secs(1));
     check(lock(10), lock(5), "LockOut");
-    let array = |n| [FixedWindow::new(10, window), FixedWindow::new(n, window)];
-    check(array(10), array(5), "array");
+    let two = |n| Same((FixedWindow::new(10, window), FixedWindow::new(n, window)));
+    check(two(10), two(5), "two windows");
     let same = |n| Same((TokenBucket::new(rate, 10), InFlight::new(n)));
     check(same(10), same(5), "Same");
 }
@@ -375,8 +377,8 @@ fn settling_up_by_more_than_the_capacity_is_owed() {
     check(FixedWindow::new(10, window), window, "FixedWindow");
     check(SlidingWindowLog::new(10, window), window, "SlidingWindowLog");
     check(SlidingWindowCounter::new(10, window, 10), window, "SlidingWindowCounter");
-    let array = [FixedWindow::new(10, window), FixedWindow::new(20, secs(30))];
-    check(array, secs(30), "array");
+    let two = Same((FixedWindow::new(10, window), FixedWindow::new(20, secs(30))));
+    check(two, secs(30), "two windows");
     let same = Same((TokenBucket::new(rate, 10), FixedWindow::new(10, window)));
     check(same, secs(26), "Same");
 }

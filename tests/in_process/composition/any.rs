@@ -148,10 +148,11 @@ where
 fn twin_of<P: Policy<Cost = u32> + Debug + Into<AnyPolicy>>(policies: &[P]) {
     let any: Vec<AnyPolicy> = policies.iter().cloned().map(Into::into).collect();
     twins(policies, &any);
-    // And as the only part of several; an array names its part.
-    let arrays: Vec<[P; 1]> = policies.iter().map(|policy| [policy.clone()]).collect();
-    let parts: Vec<AllOf> = any.iter().map(|policy| AllOf::new([policy.clone()])).collect();
-    twins(&arrays, &parts);
+    // And as a part of several.
+    let free = || InFlight::new(u32::MAX);
+    let tuples: Vec<_> = policies.iter().map(|policy| Same((policy.clone(), free()))).collect();
+    let all = |policy: &AnyPolicy| AllOf::new([policy.clone(), free().into()]);
+    twins(&tuples, &any.iter().map(all).collect::<Vec<_>>());
 }
 
 fn rate(per_second: f64) -> Rate {
@@ -200,16 +201,16 @@ answers_as_by_its_own_type! {
 }
 
 #[test]
-fn several_rules_answer_as_their_tuple_and_their_array() {
+fn several_rules_answer_as_their_tuple() {
     let bucket = |n| TokenBucket::new(rate(5.0), n);
     let log = |n| SlidingWindowLog::new(n, ms(3_000));
     let (one, two) = ((6, 9), (8, 7));
     let tuple = |(a, b)| Same((bucket(a), log(b), InFlight::new(6)));
     let all = |(a, b)| AllOf::new([bucket(a).into(), log(b).into(), InFlight::new(6).into()]);
     twins(&[tuple(one), tuple(two)], &[all(one), all(two)]);
-    let array = |(a, b)| [bucket(a), bucket(b)];
+    let buckets = |(a, b)| Same((bucket(a), bucket(b)));
     let all = |(a, b)| AllOf::new([bucket(a).into(), bucket(b).into()]);
-    twins(&[array(one), array(two)], &[all(one), all(two)]);
+    twins(&[buckets(one), buckets(two)], &[all(one), all(two)]);
 }
 
 #[test]
@@ -336,7 +337,6 @@ fn places_in_flight_outlast_a_reset_of_the_rules_around_them() {
     }
     let places = InFlight::new(5);
     assert_eq!(left(&places), 3);
-    assert_eq!(left(&[places.clone(), places.clone()]), 3);
     assert_eq!(left(&Same((places.clone(), places.clone()))), 3);
     assert_eq!(left(&LockOut::new(places.clone(), ms(7))), 3);
     assert_eq!(left(&AnyPolicy::from(places.clone())), 3);
@@ -358,7 +358,7 @@ fn a_rate_shows_through_what_is_around_its_rule() {
     assert_eq!(rate_of(&AnyPolicy::from(slow.clone())), Some(rate(5.0)));
     assert_eq!(rate_of(&AnyPolicy::from(InFlight::new(3))), None);
     assert_eq!(rate_of(&LockOut::new(slow.clone(), ms(7))), Some(rate(5.0)));
-    assert_eq!(rate_of(&[fast.clone(), slow.clone()]), Some(rate(5.0)));
+    assert_eq!(rate_of(&Same((fast.clone(), slow.clone()))), Some(rate(5.0)));
     assert_eq!(rate_of(&Same((fast.clone(), slow.clone()))), Some(rate(5.0)));
     assert_eq!(rate_of(&(fast.clone(), slow.clone())), Some(rate(7.0)));
     assert_eq!(rate_of(&(InFlight::new(3), slow.clone())), Some(rate(5.0)));

@@ -1,4 +1,4 @@
-//! Tuples of two to six parts, arrays, and `Same`: which parts are charged, named in errors, and
+//! Tuples of two to six parts, and `Same`: which parts are charged, named in errors, and
 //! asked.
 
 use tollgate::{
@@ -86,8 +86,7 @@ fn four_five_and_six_parts() {
 
 #[test]
 fn parts_with_one_cost() {
-    assert_all_or_none([part(20), part(10), part(30)], 10, 1, 10, 1);
-    assert_all_or_none([part(10)], 10, 1, 10, 0);
+    assert_all_or_none(Same((part(20), part(10), part(30))), 10, 1, 10, 1);
     assert_all_or_none(Same((part(20), part(10))), 10, 1, 10, 1);
     assert_all_or_none(Same((part(20), part(30), part(10))), 10, 1, 10, 2);
     let window = FixedWindow::new(20, secs(10));
@@ -104,8 +103,9 @@ fn parts_within_parts() {
     // The outer part is named.
     let policy = ((part(20), part(10)), part(30));
     assert_all_or_none(policy, ((20, 10), 30), ((1, 1), 1), ((1, 10), 1), 0);
-    assert_all_or_none([(part(20), part(10)), (part(30), part(15))], (20, 10), (1, 1), (1, 10), 0);
-    assert_all_or_none(Same(([part(20), part(30)], part(10))), 10, 1, 10, 1);
+    let pairs = Same(((part(20), part(10)), (part(30), part(15))));
+    assert_all_or_none(pairs, (20, 10), (1, 1), (1, 10), 0);
+    assert_all_or_none(Same((Same((part(20), part(30))), part(10))), 10, 1, 10, 1);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_part_is_named_with_its_rule_in_every_composition() {
     }
     let both = |name: &str| [0, 1].map(|_| Some(name.to_owned()));
     let log = "limit 2 of 2, sliding-window-log";
-    assert_eq!(named([part(20), part(10)]), both(log));
+    assert_eq!(named(Same((part(20), part(10)))), both(log));
     assert_eq!(named(Same((InFlight::new(20), part(10)))), both(log));
     assert_eq!(named(AllOf::new([InFlight::new(20).into(), part(10).into()])), both(log));
     let lock_out = LockOut::new(part(10), secs(1));
@@ -133,7 +133,7 @@ fn a_part_is_named_with_its_rule_in_every_composition() {
     let locked = LockOut::new(Same((part(20), part(10))), secs(1));
     assert_eq!(named(locked), [Some(log.to_owned()), None]);
     // A rule that is composed itself has no one name, and a single rule is no part.
-    assert_eq!(named(Same(([part(20), part(10)], part(30)))), both("limit 1 of 2"));
+    assert_eq!(named(Same((Same((part(20), part(10))), part(30)))), both("limit 1 of 2"));
     assert_eq!(named(part(10)), [None, None]);
 }
 
@@ -147,7 +147,7 @@ fn too_much_for_one_part_names_it_and_charges_no_part() {
         assert_eq!((exceeds.part().map(tollgate::Part::index), exceeds.max), (Some(part), max));
     }
     assert_eq!(limiter.available(), (10, 5, 30));
-    let (_, limiter) = on_hold([part(30), part(10)]);
+    let (_, limiter) = on_hold(Same((part(30), part(10))));
     assert_eq!(
         limiter.try_acquire(11).expect_err("too much").part().map(tollgate::Part::index),
         Some(1)

@@ -75,7 +75,7 @@ fn rules_together_tell_the_slowest_window() {
     let hour = TokenBucket::new(Rate::per_hour(1000.0), 1000);
     let together = Same((minute.clone(), hour.clone(), InFlight::new(50)));
     assert_eq!(window(together), (20, Some(72_000)));
-    assert_eq!(window([minute.clone(), hour.clone()]), (20, Some(72_000)));
+    assert_eq!(window(Same((minute.clone(), hour.clone()))), (20, Some(72_000)));
     let rules =
         [AnyPolicy::from(minute), AnyPolicy::from(hour), AnyPolicy::from(InFlight::new(50))];
     assert_eq!(window(AllOf::new(rules)), (20, Some(72_000)));

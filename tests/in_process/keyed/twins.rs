@@ -167,5 +167,8 @@ fn lock_out() {
 fn composed() {
     agree([4, 3].map(|n| Same((TokenBucket::new(rate(5.0), 4), FixedWindow::new(n, ms(900))))));
     agree([4, 3].map(|n| Same((SlidingWindowLog::new(n, ms(500)), InFlight::new(3)))));
-    agree([4, 3].map(|n| [SlidingWindowLog::new(n, ms(500)), SlidingWindowLog::new(9, secs(2))]));
+    agree(
+        [4, 3]
+            .map(|n| Same((SlidingWindowLog::new(n, ms(500)), SlidingWindowLog::new(9, secs(2))))),
+    );
 }

@@ -39,6 +39,6 @@ fn fifty_at_once_are_not_starved_by_small_ones() {
     check(FixedWindow::new(50, secs(5)), secs(5));
     check(SlidingWindowLog::new(50, secs(5)), secs(5));
     check(SlidingWindowCounter::new(50, secs(5), 10), secs(5));
-    check([FixedWindow::new(50, secs(5)), FixedWindow::new(60, secs(6))], secs(6));
+    check(Same((FixedWindow::new(50, secs(5)), FixedWindow::new(60, secs(6)))), secs(6));
     check(Same((TokenBucket::new(rate, 50), SlidingWindowLog::new(100, secs(60)))), secs(5));
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;
-use tollgate::{AllOf, AnyPolicy, Headroom, Limits, Rate};
+use tollgate::{AllOf, AnyPolicy, Headroom, Limits};
 
 use super::policies::{policies, rates, several};
 
@@ -51,17 +51,6 @@ proptest! {
     fn the_text_of_a_rate_is_the_rate(rate in rates()) {
         prop_assert_eq!(rate.to_string().parse(), Ok(rate));
         prop_assert_eq!(through_files(&rate), [rate; 3]);
-    }
-
-    #[test]
-    fn a_rate_is_its_permits_in_its_period(rate in rates()) {
-        let fraction = Rate::try_new(rate.permits(), rate.period()).expect("in range");
-        let relative = fraction.as_per_second() / rate.as_per_second() - 1.0;
-        prop_assert!(relative.abs() < 1e-13, "{rate:?} and {fraction:?}");
-        // Exact where a `Duration` can be.
-        if rate.period().as_nanos() < 1 << 90 {
-            prop_assert_eq!(fraction, rate);
-        }
     }
 
     #[test]

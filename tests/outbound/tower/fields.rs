@@ -263,12 +263,12 @@ async fn a_client_that_obeys_the_fields_gets_what_two_limits_allow() {
     let a_second = || bucket(Rate::per_second(10.0), 10);
     let an_hour = || bucket(Rate::per_hour(1000.0), 1000);
     gets_what_is_allowed(Same((a_second(), an_hour()))).await;
-    gets_what_is_allowed([bucket(Rate::per_minute(100.0), 20), an_hour()]).await;
-    gets_what_is_allowed([FixedWindow::new(10, second), FixedWindow::new(1000, hour)]).await;
-    let logs = [SlidingWindowLog::new(10, second), SlidingWindowLog::new(1000, hour)];
-    gets_what_is_allowed(logs).await;
+    gets_what_is_allowed(Same((bucket(Rate::per_minute(100.0), 20), an_hour()))).await;
+    gets_what_is_allowed(Same((FixedWindow::new(10, second), FixedWindow::new(1000, hour)))).await;
+    let logs = (SlidingWindowLog::new(10, second), SlidingWindowLog::new(1000, hour));
+    gets_what_is_allowed(Same(logs)).await;
     let counters = |n, window| SlidingWindowCounter::new(n, window, 10);
-    gets_what_is_allowed([counters(100, secs(60)), counters(1000, hour)]).await;
+    gets_what_is_allowed(Same((counters(100, secs(60)), counters(1000, hour)))).await;
     let rules = [a_second().into(), FixedWindow::new(1000, hour).into()];
     gets_what_is_allowed(AllOf::new(rules)).await;
 }
@@ -307,9 +307,9 @@ async fn the_client_of_this_crate_gets_what_two_limits_allow() {
             Same((TokenBucket::new(Rate::per_second(10.0), 10), hour))
         };
         check(learn(buckets(), span).await, allowed(buckets(), span, Duration::ZERO));
-        let fixed = || [FixedWindow::new(10, second), FixedWindow::new(1000, hour)];
+        let fixed = || Same((FixedWindow::new(10, second), FixedWindow::new(1000, hour)));
         check(learn(fixed(), span).await, allowed(fixed(), span, Duration::ZERO));
-        let logs = || [SlidingWindowLog::new(10, second), SlidingWindowLog::new(1000, hour)];
+        let logs = || Same((SlidingWindowLog::new(10, second), SlidingWindowLog::new(1000, hour)));
         check(learn(logs(), span).await, allowed(logs(), span, Duration::ZERO));
     }
 }

@@ -130,8 +130,10 @@ async fn each_kind_of_refusal_has_its_status() {
     let refused = ask(&format!("{url}/two")).await;
     assert_eq!((refused.status(), retry_after(&refused)), (StatusCode::SERVICE_UNAVAILABLE, None));
 
-    let closed =
-        RefuseLayer::new(RateLimiter::with_clock([InFlight::new(9), InFlight::new(0)], &clock));
+    let closed = RefuseLayer::new(RateLimiter::with_clock(
+        Same((InFlight::new(9), InFlight::new(0))),
+        &clock,
+    ));
     let refused = ask(&serve(app(closed)).await).await;
     assert_eq!((refused.status(), retry_after(&refused)), (StatusCode::SERVICE_UNAVAILABLE, None));
 

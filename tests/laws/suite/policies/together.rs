@@ -1,7 +1,7 @@
 //! Several policies together: granted at the latest of their times, and then charged in all of
 //! them.
 //!
-//! One oracle for tuples, arrays and `Same`: a list of the parts' own oracles, each with its cost
+//! One oracle for tuples and `Same`: a list of the parts' own oracles, each with its cost
 //! for the `n` of the script. Law 9 is here too, and does not use the oracle.
 
 use std::fmt::Debug;
@@ -216,7 +216,9 @@ macro_rules! conforms {
             const SHIFTS: bool = $($generic::BEGINS_WITH_A_GRANT)||+;
 
             fn version(scale: Scale) -> BoxedStrategy<Self::Version> {
-                ($($generic::version(scale),)+).boxed()
+                // Of several lengths, not only of several sizes.
+                let scale = |part: Time| Scale { span: scale.span * (1 + 2 * part), ..scale };
+                ($($generic::version(scale($index)),)+).boxed()
             }
 
             fn policy(version: &Self::Version, catch_up: Duration) -> Self::Policy {
@@ -266,54 +268,3 @@ conforms!(
     A: a 0 |n| n, B: b 1 |n| n;
     Same<(A, B)>, Same<(A::Policy, B::Policy)>, Same, |n| n
 );
-
-impl<P: Conforms, const N: usize> Conforms for [P; N]
-where
-    P::Policy: Policy<Cost = u32>,
-    [P::Policy; N]: Policy<Cost = u32>,
-{
-    type Policy = [P::Policy; N];
-    type Version = [P::Version; N];
-
-    const CATCHES_UP: bool = P::CATCHES_UP;
-    const HOLDS: bool = P::HOLDS;
-
-    /// Of several lengths, not only of several sizes.
-    fn version(scale: Scale) -> BoxedStrategy<Self::Version> {
-        let parts = std::array::from_fn::<_, N, _>(|part| {
-            let longer = 1 + 2 * Time::try_from(part).expect("a few parts");
-            P::version(Scale { span: scale.span * longer, ..scale })
-        });
-        parts.boxed()
-    }
-
-    fn policy(version: &Self::Version, catch_up: Duration) -> Self::Policy {
-        std::array::from_fn(|part| P::policy(&version[part], catch_up))
-    }
-
-    fn oracle(versions: &[Self::Version]) -> Box<dyn Oracle> {
-        let of = |part: usize| versions.iter().map(|all| all[part].clone()).collect::<Vec<_>>();
-        let part = |part| -> (_, Share) { (P::oracle(&of(part)), |n| n) };
-        Box::new(Parts { parts: (0..N).map(part).collect() })
-    }
-
-    fn kept(versions: &[Self::Version], history: &History) -> Result<(), String> {
-        let of = |part: usize| versions.iter().map(|all| all[part].clone()).collect::<Vec<_>>();
-        (0..N).try_for_each(|part| P::kept(&of(part), history))
-    }
-
-    fn cost(n: u32) -> u32 {
-        n
-    }
-}
-
-impl<P: Conforms, const N: usize> Composed for [P; N]
-where
-    P::Policy: Policy<Cost = u32>,
-    [P::Policy; N]: Policy<Cost = u32>,
-{
-    fn rules(setup: &Setup<Self>) -> Vec<Box<dyn Rule>> {
-        let alone = |version| alone::<P>(version, setup.catch_up, |n| n);
-        setup.versions[0].iter().map(alone).collect()
-    }
-}

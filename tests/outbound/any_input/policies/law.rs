@@ -85,7 +85,8 @@ fn rated_until(grants: &[Granted], until: u64, rate: Rate, capacity: u128, step:
 
 /// The permits that come in a time, rounded up where the fraction of the rate is too wide.
 fn come(rate: Rate, span: u128) -> u128 {
-    let (permits, period) = (u128::from(rate.permits()), nanos(rate.period()));
+    let (permits, period) = rate.fraction();
+    let permits = u128::from(permits);
     match permits.checked_mul(span) {
         Some(product) => product / period,
         None => permits * (span / period + 1),
