@@ -67,23 +67,19 @@ pub(crate) fn go_on_in_turn(woken: Arc<dyn Woken>) {
     }
 }
 
-/// Wakes callers that were granted together, in this order, all of them also if a waker panics.
+/// Wakes callers that were granted together, in this order. No panic of a waker, nor of a caller that goes on, is for the
+/// one that comes here.
 // Not inlined, to keep the path of calls that wake no others short.
 #[inline(never)]
 pub(crate) fn wake_in_turn(wakers: &mut dyn ExactSizeIterator<Item = Waker>) {
-    if wakers.len() < 2 { wake_each(wakers) } else { in_turn(|| wake_each(wakers)) }
-}
-
-fn wake_each(wakers: &mut dyn ExactSizeIterator<Item = Waker>) {
-    let mut panicked = None;
-    for waker in wakers {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            panicked.get_or_insert(panic);
-        }
-    }
-    if let Some(panic) = panicked {
-        resume_unwind(panic);
-    }
+    let _ = catch_unwind(AssertUnwindSafe(|| match wakers.len() {
+        0 | 1 => wakers.for_each(Waker::wake),
+        _ => in_turn(|| {
+            for waker in wakers {
+                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            }
+        }),
+    }));
 }
 
 /// The wakers that were held back.
@@ -111,29 +107,24 @@ impl WakeRelay {
         self.holds_back.load(Ordering::Relaxed)
     }
 
-    /// Wakes those that were held back. Returns whether there were any.
+    /// Wakes those that were held back.
     // A caller that was woken sees what was held back before it was woken.
     #[inline]
-    pub(super) fn wake_others(&self) -> bool {
-        self.holds_back() && self.wake_all()
+    pub(super) fn wake_others(&self) {
+        if self.holds_back() {
+            self.wake_all();
+        }
     }
 
     #[inline(never)]
-    fn wake_all(&self) -> bool {
+    fn wake_all(&self) {
         let mut others = {
             let mut wakers = self.wakers.lock();
             self.holds_back.store(false, Ordering::Relaxed);
             mem::take(&mut *wakers)
         };
-        let any = !others.is_empty();
-        wake_in_order(&mut others);
-        any
+        wake_in_turn(&mut others.drain(..));
     }
-}
-
-/// Wakes callers in this order. No panic of a waker, nor of a caller that goes on, is for the thread that comes here.
-pub(super) fn wake_in_order(wakers: &mut Vec<Waker>) {
-    let _ = catch_unwind(AssertUnwindSafe(|| wake_in_turn(&mut wakers.drain(..))));
 }
 
 #[cfg(all(test, tollgate_loom))]
@@ -162,7 +153,7 @@ mod loom {
             let (relay, woken) = (Arc::new(WakeRelay::new()), Arc::new(Woken::default()));
             let polled = || {
                 let relay = Arc::clone(&relay);
-                thread::spawn(move || _ = relay.wake_others())
+                thread::spawn(move || relay.wake_others())
             };
             let polled = [polled(), polled()];
             relay.hold_back([Waker::from(Arc::clone(&woken)), Waker::from(Arc::clone(&woken))]);
@@ -187,7 +178,7 @@ mod loom {
             });
             let other = thread::spawn({
                 let relay = Arc::clone(&relay);
-                move || _ = relay.wake_others()
+                move || relay.wake_others()
             });
             relay.hold_back([waker()]);
             is_woken.store(true, Ordering::Release);

@@ -168,5 +168,5 @@ fn a_limiter_takes_no_more_than_512_bytes() {
         Line::<(FixedWindow, TokenBucket, InFlight)>::bytes(),
     ];
     assert!(bytes.iter().all(|&bytes| bytes <= 512), "{bytes:?}");
-    assert_eq!(bytes[0], 504);
+    assert_eq!(bytes[0], 496);
 }

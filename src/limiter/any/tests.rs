@@ -30,7 +30,7 @@ fn a_limiter_tells_each_of_its_limits() {
     let keyed = KeyedRateLimiter::with_clock(policy.clone(), &clock);
     let limiters = [
         AnyRateLimiter::new(RateLimiter::with_clock(policy, &clock)),
-        AnyRateLimiter::new(keyed.at("alice".to_owned())),
+        AnyRateLimiter::new(keyed.at("alice").into_owned()),
     ];
     for limiter in limiters {
         let limits = |cost| -> Vec<_> {
