@@ -1,6 +1,7 @@
 //! The clock that a limiter decides and waits by.
 
 mod alarm;
+mod alarms;
 mod manual;
 mod system;
 mod time_order;
@@ -18,7 +19,9 @@ pub use manual::ManualClock;
 #[cfg(feature = "tokio")]
 use self::tokio::TokioClock;
 use crate::units::Nanos;
-pub(crate) use alarm::{Alarm, KEEP, OnAlarm, TimerTask};
+pub(crate) use alarm::Alarm;
+use alarm::Kind;
+pub(crate) use alarms::{KEEP, OnAlarm, TimerTask};
 use system::System;
 pub(crate) use time_order::{Monotone, TimeOrder, Timed};
 pub(crate) use wakes::{Woken, go_on_in_turn, in_turn, wake_in_turn};
@@ -45,16 +48,6 @@ pub(crate) use wakes::{Woken, go_on_in_turn, in_turn, wake_in_turn};
 /// ```
 #[derive(Clone)]
 pub struct Clock(Kind);
-
-#[derive(Clone)]
-enum Kind {
-    System(&'static System),
-    Manual(ManualClock),
-    #[cfg(feature = "tokio")]
-    Tokio(TokioClock),
-    #[cfg(test)]
-    ReadBy(fn() -> Nanos),
-}
 
 impl Clock {
     /// The system's monotonic clock: the default of all limiters.
@@ -175,7 +168,7 @@ impl Clock {
 
     /// An alarm by this clock for `line`.
     pub(crate) fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm {
-        Alarm::new(self.clone(), line)
+        Alarm::new(self.0.clone(), line)
     }
 
     /// A clock for tests that shows what `read` says at each reading.
@@ -187,8 +180,11 @@ impl Clock {
     /// Wakes the callers whose waits ended together with a polled caller's.
     #[inline]
     pub(crate) fn wake_others(&self) {
-        if !matches!(&self.0, Kind::Manual(_)) {
-            System::get().thread.wake_others();
+        match &self.0 {
+            Kind::System(system) => system.thread.wake_others(),
+            #[cfg(feature = "tokio")]
+            Kind::Tokio(_) => System::get().thread.wake_others(),
+            _ => {}
         }
     }
 

@@ -33,16 +33,14 @@ use crate::wait_queue::End;
 
 /// A [`RateLimiter`] for each key: per customer, per host, per token.
 ///
-/// Keys need no registration: an absent key is **an idle one**, as if it had long been unused. A call names a key in
-/// any [borrowed form](ToKey), such as `&str` for `String` or `Arc<str>`.
+/// [`at`](Self::at) is the limiter of one key. Keys need no registration: an absent key is **an idle one**, as if it had
+/// long been unused.
 ///
-/// # Idle keys go
-///
-/// Idle keys are dropped, which changes no decision: **within ten seconds** of being idle, also if no call comes, or
-/// earlier where their room is needed. A key that was in use until then, by waiters or grants that were kept, may take
-/// as long again as it was in use. By [`Clock::tokio`](crate::Clock) only calls at new keys drop keys, because a timer
-/// would move paused time. [`remove_idle`](Self::remove_idle) drops all idle keys now, [`retain`](Self::retain) those that
-/// the caller chooses.
+/// **The number of keys is bounded**, by 1,048,576 unless [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) sets
+/// another limit. Idle keys go when new ones need their room, which changes no decision. When the limit is reached and no
+/// idle key is found, a call at a new key fails with [`Error::TooManyKeys`](crate::Error::TooManyKeys); keys in the table
+/// are not affected. A key is not idle while it has debt, a waiter, or a grant that is kept and may be settled.
+/// [`remove_idle`](Self::remove_idle) drops all idle keys now.
 ///
 /// # Memory
 ///
@@ -51,41 +49,14 @@ use crate::wait_queue::End;
 /// key's own. Until then a key of
 /// [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket), [`Gcra`](crate::Gcra) or
 /// [`LeakyBucket`](crate::LeakyBucket) is itself and one word of 8 bytes in a hash table, and a key of another policy
-/// has the policy's [state](Policy::State) beside it. No call moves more than some ten thousand keys when the table grows,
-/// up to thirty million keys.
+/// has the policy's [state](Policy::State) beside it. No call moves more than some thousand keys when the table grows, up
+/// to ten million keys.
 ///
 /// # Hash function
 ///
 /// [`FastHash`], which has a random seed, unless the [builder](crate::KeyedRateLimiterBuilder::hasher) sets another one.
 ///
-/// **The number of keys is bounded**, by 1,048,576 unless
-/// [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) sets another limit. When the limit is reached and no
-/// idle key is found, a call at a new key fails with [`Error::TooManyKeys`]; keys in the table are not
-/// affected. A key is not idle while it has debt, a waiter, or a grant that is kept and may be settled.
-///
 /// A limiter is a handle: clones share all keys.
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-///
-/// let clock = ManualClock::new();
-/// let policy = TokenBucket::new(Rate::per_second(10.0), 20);
-/// let limiter: KeyedRateLimiter<String, _> = KeyedRateLimiter::with_clock(policy, clock.clone());
-/// limiter.try_acquire("alice", 20)?;
-/// assert!(limiter.try_acquire("alice", 1).is_err());
-/// assert!(limiter.try_acquire("bob", 1).is_ok());
-///
-/// let place = limiter.reserve("alice", 3)?;
-/// assert_eq!((place.delay().as_millis(), limiter.queue_len("alice")), (300, 1));
-/// drop(place); // leaving costs nothing
-/// assert_eq!(limiter.would_wait("alice", 1)?, Some(Duration::from_millis(100)));
-/// limiter.pause_for("bob", Duration::from_secs(30))?;
-/// assert_eq!(limiter.would_wait("bob", 1)?, Some(Duration::from_millis(30_100)));
-/// limiter.reset("alice")?;
-/// assert_eq!(limiter.available("alice"), 20);
-/// # Ok::<(), tollgate::Error>(())
-/// ```
 ///
 /// ```
 /// use std::time::Duration;
@@ -94,15 +65,15 @@ use crate::wait_queue::End;
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
 /// let limiter = KeyedRateLimiter::<String, _>::with_clock(policy, ManualClock::auto_advance());
-/// limiter.acquire("alice", 1).await?;
-/// assert_eq!(limiter.acquire("bob", 1).await?.waited().as_millis(), 0);
-/// assert_eq!(limiter.acquire("alice", 1).await?.waited().as_millis(), 200);
+/// limiter.at("alice").acquire(1).await?;
+/// assert_eq!(limiter.at("bob").acquire(1).await?.waited().as_millis(), 0);
+/// assert_eq!(limiter.at("alice").acquire(1).await?.waited().as_millis(), 200);
 /// let timeout = Duration::from_millis(199);
-/// assert!(limiter.try_acquire_timeout("alice", 1, timeout).await.is_err());
+/// assert!(limiter.at("alice").try_acquire_timeout(1, timeout).await.is_err());
 /// limiter.set_policy(TokenBucket::new(Rate::per_second(10.0), 1));
-/// assert_eq!(limiter.blocking_acquire("alice", 1)?.waited().as_millis(), 100);
+/// assert_eq!(limiter.at("alice").blocking_acquire(1)?.waited().as_millis(), 100);
 /// limiter.drain().await;
-/// assert_eq!(limiter.acquire("carol", 1).await.unwrap_err(), Error::Closed);
+/// assert_eq!(limiter.at("carol").acquire(1).await.unwrap_err(), Error::Closed);
 /// # Ok::<(), Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -134,8 +105,7 @@ where
 {
     /// The number of keys in the table, including idle keys that have not been dropped yet.
     ///
-    /// They [go soon](Self#idle-keys-go), so this number is an upper bound of the keys in use. For an exact gauge,
-    /// call [`remove_idle`](Self::remove_idle) first.
+    /// An upper bound of the keys in use. For an exact gauge, call [`remove_idle`](Self::remove_idle) first.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.len()
@@ -245,8 +215,7 @@ where
 
     /// Drops all idle keys now, and returns their number. This changes no decision.
     ///
-    /// It visits every key, under one short lock after another. Idle keys [go anyway](Self#idle-keys-go); use this
-    /// for an exact gauge, or to free memory now.
+    /// It visits every key, under one short lock after another: for an exact gauge, or to free memory when no new keys come.
     ///
     /// ```
     /// # use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
@@ -254,9 +223,9 @@ where
     /// let clock = ManualClock::new();
     /// let policy = TokenBucket::new(Rate::per_second(5.0), 1);
     /// let limiter = KeyedRateLimiter::with_clock(policy, &clock);
-    /// limiter.try_acquire(&7, 1)?;
+    /// limiter.at(&7).try_acquire(1)?;
     /// clock.advance(Duration::from_millis(199));
-    /// limiter.try_acquire(&8, 1)?;
+    /// limiter.at(&8).try_acquire(1)?;
     /// assert_eq!(limiter.remove_idle(), 0);
     /// clock.advance(Duration::from_millis(1));
     /// assert_eq!((limiter.remove_idle(), limiter.len()), (1, 1));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::alarm::Alarms;
+use super::alarms::Alarms;
 use crate::units::Nanos;
 
 /// A clock that moves only by [`advance`](ManualClock::advance), for tests and examples.

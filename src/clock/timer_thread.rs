@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::alarm::{Alarms, sound_in_round};
+use super::alarms::{Alarms, sound_in_round};
 use super::wakes::{WakeRelay, wake_in_turn};
 use crate::units::Nanos;
 
@@ -150,7 +150,7 @@ mod tests {
     use std::task::{Wake, Waker};
 
     use super::*;
-    use crate::clock::alarm::{OnAlarm, Silent};
+    use crate::clock::alarms::{OnAlarm, Silent};
 
     #[test]
     fn a_round_is_not_before_an_alarm_is_due_nor_right_behind_another() {

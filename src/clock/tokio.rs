@@ -13,7 +13,7 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::alarm::{OnAlarm, TimerTask, sound};
+use super::alarms::{OnAlarm, TimerTask, sound};
 use super::system::System;
 use crate::units::Nanos;
 

@@ -107,7 +107,7 @@ impl<Q: ToOwned + ?Sized, P: Policy, S> AtKey<'_, '_, Q, P, S> {
 
 impl<'a, Q, P, S> AtKey<'a, '_, Q, P, S>
 where
-    Q: ToOwned<Owned: Hash + Eq + Send + 'static> + Hash + Eq + ?Sized,
+    Q: ToOwned<Owned: Hash + Eq + Send + Sync + 'static> + Hash + Eq + Sync + ?Sized,
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {
@@ -227,14 +227,7 @@ where
         self.call().line(false)?.with_lock(|inner, now| inner.reset(now));
         Ok(())
     }
-}
 
-impl<Q, P, S> AtKey<'_, '_, Q, P, S>
-where
-    Q: ToOwned<Owned: Hash + Eq + Send + Sync + 'static> + Hash + Eq + Sync + ?Sized,
-    P: Policy,
-    S: BuildHasher + Send + Sync + 'static,
-{
     /// Takes a place in the queue of the key without waiting. Wait for the grant later, or drop the place.
     ///
     /// # Errors
@@ -285,7 +278,7 @@ impl<Q: ToOwned + ?Sized, P: Policy, S> Clone for AtKey<'_, '_, Q, P, S> {
 
 impl<Q, P, S> fmt::Debug for AtKey<'_, '_, Q, P, S>
 where
-    Q: ToOwned<Owned: Hash + Eq + Send + 'static> + fmt::Debug + Hash + Eq + ?Sized,
+    Q: ToOwned<Owned: Hash + Eq + Send + Sync + 'static> + fmt::Debug + Hash + Eq + Sync + ?Sized,
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {
@@ -332,7 +325,7 @@ impl<Q: ToOwned + ?Sized, P: Policy, S> InProcess for AtKey<'_, '_, Q, P, S> whe
 
 impl<'a, Q, P, S> Queue for AtKey<'a, '_, Q, P, S>
 where
-    Q: ToOwned<Owned: Hash + Eq + Send + 'static> + Hash + Eq + ?Sized,
+    Q: ToOwned<Owned: Hash + Eq + Send + Sync + 'static> + Hash + Eq + Sync + ?Sized,
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {

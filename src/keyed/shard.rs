@@ -28,6 +28,9 @@ use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Bounds, NEVER};
 
+/// So few keys stay, idle or not.
+const FEW: usize = 16;
+
 /// What the shards have in common.
 pub(super) struct Common<S> {
     pub(super) clock: Clock,
@@ -149,6 +152,8 @@ pub(super) struct Shard<K, P: Policy, S> {
     pub(super) held: BTreeMap<GrantId, Arc<Line<P>>>,
     /// No key is idle before.
     idle_from: Nanos,
+    /// The number of keys at which idle ones go.
+    sweep_at: usize,
     common: Arc<Common<S>>,
 }
 
@@ -164,6 +169,7 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
             rule,
             held: BTreeMap::new(),
             idle_from: NEVER,
+            sweep_at: FEW,
             common,
         }
     }
@@ -307,17 +313,14 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         (policy, state)
     }
 
-    /// Drops idle keys before the table would grow. It grows all the same if they were few: or the next keys would look at
-    /// all the others again. What goes is to be dropped without the lock, as the drop of a key may run any code.
+    /// Removes idle keys before another one comes, each time that there are twice as many keys as were left the last time.
+    /// What goes is to be dropped without the lock, as the drop of a key may run any code.
     pub(super) fn make_room(&mut self, now: Nanos) -> Vec<K> {
-        if self.table.len() < self.table.capacity() {
+        if self.table.len() < self.sweep_at {
             return Vec::new();
         }
         let gone = self.sweep(now).1;
-        let Self { table, common, .. } = self;
-        if table.len() > table.capacity() / 4 * 3 {
-            table.reserve(table.len(), |entry| common.hasher.hash_one(&entry.key));
-        }
+        self.sweep_at = FEW.max(2 * self.table.len());
         gone
     }
 

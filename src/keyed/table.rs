@@ -3,8 +3,8 @@
 //! A key belongs to one of many shards by its hash, each with a lock of its own. A hash table that doubles moves all of
 //! its keys at once. So there are as many shards as hold [`KEYS_OF_A_SHARD`] each when the table is full.
 //!
-//! Idle keys go when a new key needs their room: before its shard grows, and at the limit of keys. A shard knows from when on
-//! one of its keys may be idle, and looks at none before.
+//! Idle keys go when new ones come: from a shard that holds twice as many keys as it kept the last time, and at the limit of
+//! keys from any. A shard knows from when on one of its keys may be idle, and looks at none before.
 
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::{AtomicUsize, Ordering};

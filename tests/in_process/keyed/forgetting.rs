@@ -268,7 +268,11 @@ fn keys_may_collide() {
 fn keys_that_collide_are_told_apart_by_their_borrowed_forms() {
     fn check<Q>(keys: [&Q; 2])
     where
-        Q: ToOwned<Owned: std::hash::Hash + Eq + Send + 'static> + std::hash::Hash + Eq + ?Sized,
+        Q: ToOwned<Owned: std::hash::Hash + Eq + Send + Sync + 'static>
+            + std::hash::Hash
+            + Eq
+            + Sync
+            + ?Sized,
     {
         let builder = KeyedRateLimiter::<Q::Owned, _>::builder(InFlight::new(1));
         let limiter = builder.hasher(Build::default()).build();
