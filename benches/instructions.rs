@@ -51,15 +51,15 @@ const PATHS: &[Row] = &[
         limiter.try_acquire(1).expect("the first is granted");
         with(limiter, |limiter| limiter.try_acquire(1).is_err())
     }),
-    ("at a key, try_acquire, granted", 236, || {
+    ("at a key, try_acquire, granted", 231, || {
         at_keys(TokenBucket::new(Rate::every(MINUTE), u32::MAX), |limiter, key| {
-            limiter.try_acquire(key, 1).is_ok()
+            limiter.at(key).try_acquire(1).is_ok()
         })
     }),
     // With the time to wait, which this caller does not look at.
-    ("at a key, try_acquire, refused", 224, || {
+    ("at a key, try_acquire, refused", 235, || {
         at_keys(SmoothBursty::new(Rate::every(MINUTE)), |limiter, key| {
-            limiter.try_acquire(key, 1).is_err()
+            limiter.at(key).try_acquire(1).is_err()
         })
     }),
     // Four hundred more than in a linked list: the place in the order, the deadline and the key are kept for each waiter.
@@ -103,7 +103,7 @@ fn at_keys<P: Policy<Cost = u32>>(
     call: impl Fn(&KeyedRateLimiter<u64, P>, &u64) -> bool + 'static,
 ) -> Call {
     let limiter = KeyedRateLimiter::new(policy);
-    (0..1_000).for_each(|key| drop(limiter.try_acquire(&key, 1)));
+    (0..1_000).for_each(|key| drop(limiter.at(&key).try_acquire(1)));
     with((limiter, Cell::new(0)), move |(limiter, calls)| {
         call(limiter, &(calls.replace(calls.get() + 1) % 1_000))
     })

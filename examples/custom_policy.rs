@@ -190,9 +190,9 @@ fn main() -> Result<(), tollgate::Error> {
 
     // And one for each key.
     let limiter = KeyedRateLimiter::<String, _>::with_clock(budget, &clock);
-    limiter.try_acquire("alice", 1)?;
-    assert!(limiter.try_acquire("alice", 1).is_err());
-    limiter.try_acquire("bob", 1)?;
+    limiter.at("alice").try_acquire(1)?;
+    assert!(limiter.at("alice").try_acquire(1).is_err());
+    limiter.at("bob").try_acquire(1)?;
     say("with keys: alice has had hers, bob has not");
     Ok(())
 }

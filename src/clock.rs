@@ -1,6 +1,7 @@
 //! The clock that a limiter decides and waits by.
 
 mod alarm;
+mod alarms;
 mod manual;
 mod system;
 mod time_order;
@@ -10,17 +11,19 @@ mod tokio;
 mod wakes;
 
 use std::fmt;
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Weak;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use manual::ManualClock;
 
+#[cfg(feature = "tokio")]
+use self::tokio::TokioClock;
 use crate::units::Nanos;
-pub(crate) use alarm::{Alarm, KEEP, OnAlarm, TimerTask};
-use alarm::{OtherClock, TimedAlarm, since_epoch};
-use system::{System, SystemAlarms};
+pub(crate) use alarm::Alarm;
+use alarm::Kind;
+pub(crate) use alarms::{KEEP, OnAlarm, TimerTask};
+use system::System;
 pub(crate) use time_order::{Monotone, TimeOrder, Timed};
-use timer_thread::Slack;
 pub(crate) use wakes::wake_each;
 
 /// A handle on a clock: the system's, tokio's, or a manual one for tests.
@@ -30,7 +33,7 @@ pub(crate) use wakes::wake_each;
 ///
 /// | clock | time | wakes waiters |
 /// |---|---|---|
-/// | [`Clock::system()`] | monotonic, by [`quanta`] | a thread of this crate, started at the first wait or key; how precisely is set by [`timer_slack`](Clock::timer_slack) |
+/// | [`Clock::system()`] | monotonic, by [`quanta`] | a thread of this crate, started at the first wait |
 /// | `Clock::tokio()` (feature `tokio`) | tokio's, honours `tokio::time::pause` | on a current-thread runtime a task of that runtime; elsewhere the same thread |
 /// | [`ManualClock`] | yours | [`advance`](ManualClock::advance) |
 ///
@@ -46,56 +49,29 @@ pub(crate) use wakes::wake_each;
 #[derive(Clone)]
 pub struct Clock(Kind);
 
-#[derive(Clone)]
-enum Kind {
-    System(&'static System, Slack),
-    Other(Arc<dyn OtherClock>),
-}
-
 impl Clock {
     /// The system's monotonic clock: the default of all limiters.
     ///
-    /// It works with any async runtime or none: one background thread for the whole process ends all waits, and
-    /// drops idle keys. It starts at the first wait or key. Under `tokio::time::pause` it goes on in real time;
+    /// It works with any async runtime or none: one background thread for the whole process ends all waits. It starts
+    /// at the first wait. Under `tokio::time::pause` it goes on in real time;
     /// use `Clock::tokio()` there. On most systems it stands still while the machine sleeps.
     ///
     /// It reads the processor's counter and sets it by the operating system's clock each millisecond. So it is
     /// late by up to some microseconds, never early. The first call calibrates the counter, which may take some
     /// milliseconds.
     ///
+    /// A wait ends at most 0.1 ms late while up to 16 callers wait, and 1.2 ms while more do, so that waits that are due at
+    /// about the same time end together: most of what a wait costs is to wake threads. None ends early. The operating
+    /// system adds the time to wake a thread, some hundredths of a millisecond on an idle machine. Late grants cost no
+    /// throughput as long as they are no later than the policy's burst and its
+    /// [`catch_up`](crate::state::Facts::catch_up) (2 ms for the policies with a rate).
+    ///
     /// If the thread cannot be started, because the process has too many, the next alarm that is set tries again:
     /// by another limiter, or for a wait that ends earlier. Until then only calls on a limiter wake its waiters. A
     /// process made by `fork` alone has no such thread: waiters there are never woken.
     #[must_use]
     pub fn system() -> Self {
-        Self(Kind::System(System::get(), Slack::AUTO))
-    }
-
-    /// Trades wake-up precision for fewer wake-ups: a wait may end up to `slack` late, so that waits that are due
-    /// at about the same time end together. The default is 0.1 ms for a few waiters and 1.2 ms for a crowd.
-    ///
-    /// Most of a wait's cost is waking the clock's thread and a thread of the runtime. Waits that end together
-    /// share that cost. So choose:
-    ///
-    /// | slack | threads are woken | for |
-    /// |---|---|---|
-    /// | zero | for each wait | a task that is paced precisely |
-    /// | not set | at most each 0.1 ms while up to 16 callers wait, each 1.2 ms while more do | everything else |
-    /// | 5 ms | at most each 4 ms | a program that must be quiet: background work, a battery |
-    ///
-    /// No wait ends early, whatever the slack. The operating system adds the time to wake a thread, some ten
-    /// microseconds on an idle machine. Late grants cost no throughput as long as they are no later than the
-    /// policy's burst and its [`catch_up`](crate::state::Facts::catch_up) (2 ms for the policies with a rate). The slack
-    /// is rounded down to a power of two microseconds.
-    ///
-    /// It belongs to this handle: limiters made with other handles are not affected. It has no effect on a
-    /// [`ManualClock`], nor on `Clock::tokio()`, whose timers on a current-thread runtime have a slack of 1 ms.
-    #[must_use]
-    pub fn timer_slack(mut self, slack: Duration) -> Self {
-        if let Kind::System(_, own) = &mut self.0 {
-            *own = Slack::new(slack);
-        }
-        self
+        Self(Kind::System(System::get()))
     }
 
     /// Tokio's clock, by the feature `tokio`: stands still under `tokio::time::pause` and moves with
@@ -132,7 +108,7 @@ impl Clock {
     #[cfg(feature = "tokio")]
     #[must_use]
     pub fn tokio() -> Self {
-        Self(Kind::Other(Arc::new(self::tokio::TokioClock::new())))
+        Self(Kind::Tokio(TokioClock::new()))
     }
 
     /// The time since the clock's origin. It does not go back, even if a [`ManualClock`] is set back.
@@ -141,7 +117,7 @@ impl Clock {
     #[must_use]
     pub fn now(&self) -> Nanos {
         match &self.0 {
-            Kind::System(system, _) => system.now(),
+            Kind::System(system) => system.now(),
             _ => self.other_now(),
         }
     }
@@ -150,8 +126,12 @@ impl Clock {
     #[inline(never)]
     fn other_now(&self) -> Nanos {
         match &self.0 {
-            Kind::System(system, _) => system.now(),
-            Kind::Other(other) => other.now(),
+            Kind::System(system) => system.now(),
+            Kind::Manual(clock) => clock.now(),
+            #[cfg(feature = "tokio")]
+            Kind::Tokio(clock) => clock.now(),
+            #[cfg(test)]
+            Kind::ReadBy(read) => read(),
         }
     }
 
@@ -173,54 +153,50 @@ impl Clock {
     /// ```
     #[must_use]
     pub fn since_epoch(&self) -> Duration {
-        match &self.0 {
-            Kind::Other(other) => other.since_epoch(),
-            _ => since_epoch(self.now()),
+        if let Kind::Manual(_) = &self.0 {
+            return Duration::ZERO;
         }
+        let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        unix_time.saturating_sub(self.now().since(Nanos::ZERO))
     }
 
     /// Whether this is the system's time, which no test holds still.
     #[cfg(feature = "redis")]
     pub(crate) fn is_real(&self) -> bool {
-        matches!(&self.0, Kind::System(..))
+        matches!(&self.0, Kind::System(_))
     }
 
     /// An alarm by this clock for `line`.
     pub(crate) fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm {
-        match &self.0 {
-            &Kind::System(system, slack) => {
-                Box::new(TimedAlarm::new(SystemAlarms { system, slack }, line))
-            }
-            Kind::Other(other) => other.alarm(line),
-        }
+        Alarm::new(self.0.clone(), line)
     }
 
-    /// A clock for tests.
+    /// A clock for tests that shows what `read` says at each reading.
     #[cfg(test)]
     pub(crate) fn read_by(read: fn() -> Nanos) -> Self {
-        Self(Kind::Other(Arc::new(read::ReadBy(read))))
+        Self(Kind::ReadBy(read))
     }
 
     /// Wakes the callers whose waits ended together with a polled caller's.
     #[inline]
     pub(crate) fn wake_others(&self) {
         match &self.0 {
-            Kind::System(system, _) => system.thread.wake_others(),
-            Kind::Other(other) => other.wake_others(),
+            Kind::System(system) => system.thread.wake_others(),
+            #[cfg(feature = "tokio")]
+            Kind::Tokio(_) => System::get().thread.wake_others(),
+            _ => {}
         }
     }
 
     /// Whether an alarm goes off while no caller waits. Tokio's would need a timer, which moves paused time.
+    #[cfg(feature = "redis")]
     pub(crate) fn sounds_without_callers(&self) -> bool {
-        match &self.0 {
-            Kind::Other(other) => other.sounds_without_callers(),
-            _ => true,
-        }
+        !matches!(&self.0, Kind::Tokio(_))
     }
 
     /// Whether a wait moves it to the next event.
     pub(crate) fn advances_by_itself(&self) -> bool {
-        matches!(&self.0, Kind::Other(other) if other.advances_by_itself())
+        matches!(&self.0, Kind::Manual(clock) if clock.advances_by_itself())
     }
 
     /// Asks once, or until it is `Ok`: a clock that advances by itself skips to the time at which that may be so.
@@ -236,22 +212,20 @@ impl Clock {
 
     /// Moves a clock that advances by itself to `due`. Returns whether it did.
     pub(crate) fn skip_to(&self, due: Nanos) -> bool {
-        match &self.0 {
-            Kind::Other(other) => other.skip_to(due),
-            _ => false,
-        }
+        matches!(&self.0, Kind::Manual(clock) if clock.skip_to(due))
     }
 }
 
-/// The kind of the clock, its slack if that is set, and the time of a [`ManualClock`].
+/// The kind of the clock, and the time of a [`ManualClock`].
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::System(_, slack) => {
-                f.write_str("Clock::system()")?;
-                slack.get().map_or(Ok(()), |slack| write!(f, ".timer_slack({slack:?})"))
-            }
-            Kind::Other(other) => other.fmt(f),
+            Kind::System(_) => f.write_str("Clock::system()"),
+            Kind::Manual(clock) => clock.fmt(f),
+            #[cfg(feature = "tokio")]
+            Kind::Tokio(_) => f.write_str("Clock::tokio()"),
+            #[cfg(test)]
+            Kind::ReadBy(_) => f.write_str("Clock::read_by()"),
         }
     }
 }
@@ -265,7 +239,7 @@ impl Default for Clock {
 
 impl From<ManualClock> for Clock {
     fn from(manual: ManualClock) -> Self {
-        Self(Kind::Other(Arc::new(manual)))
+        Self(Kind::Manual(manual))
     }
 }
 
@@ -275,46 +249,8 @@ impl From<&ManualClock> for Clock {
     }
 }
 
-/// Shows what a test says at each reading, and has no alarms.
-#[cfg(test)]
-mod read {
-    use super::alarm::SetAlarm;
-    use super::*;
-
-    #[derive(Debug)]
-    pub(super) struct ReadBy(pub(super) fn() -> Nanos);
-
-    struct Never;
-
-    impl OtherClock for ReadBy {
-        fn now(&self) -> Nanos {
-            (self.0)()
-        }
-
-        fn alarm(&self, _: Weak<dyn OnAlarm>) -> Alarm {
-            Box::new(Never)
-        }
-
-        fn since_epoch(&self) -> Duration {
-            since_epoch(self.now())
-        }
-    }
-
-    impl SetAlarm for Never {
-        fn set(&mut self, _: Nanos) -> bool {
-            false
-        }
-
-        fn unset(&mut self) -> bool {
-            false
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::{SystemTime, UNIX_EPOCH};
-
     use super::*;
 
     /// Within an hour, as a calendar may be set meanwhile.
@@ -351,22 +287,6 @@ mod tests {
         let is_real = |clock: Clock| clock.is_real();
         assert!(is_real(Clock::system()));
         assert!(!is_real(ManualClock::new().into()) && !is_real(Clock::read_by(|| Nanos::ZERO)));
-    }
-
-    #[test]
-    fn a_slack_belongs_to_the_systems_clock() {
-        let slack = |clock: &Clock| match clock.0 {
-            Kind::System(_, slack) => slack.get(),
-            _ => None,
-        };
-        let clock = Clock::system();
-        assert_eq!(slack(&clock), None);
-        let clock = clock.timer_slack(Duration::from_micros(4096));
-        assert_eq!(slack(&clock), Some(Duration::from_micros(4096)));
-        let manual = ManualClock::new();
-        manual.advance(Duration::from_secs(3));
-        let clock = Clock::from(manual).timer_slack(Duration::ZERO);
-        assert_eq!(clock.now().since(Nanos::ZERO).as_secs(), 3);
     }
 
     #[test]

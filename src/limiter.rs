@@ -59,7 +59,7 @@ use crate::wait_queue::End;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// fetch(RateLimiter::new(InFlight::new(2))).await?;
-/// fetch(KeyedRateLimiter::new(InFlight::new(2)).at("alice")).await?;
+/// fetch(KeyedRateLimiter::new(InFlight::new(2)).at("alice").into_owned()).await?;
 /// fetch(AnyRateLimiter::new(RateLimiter::new(InFlight::new(2)))).await?;
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -67,7 +67,7 @@ use crate::wait_queue::End;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limiter",
     label = "not a limiter",
-    note = "limiters are handles: pass a `RateLimiter` or its clone, one key of a `KeyedRateLimiter` by `at(key)`, \
+    note = "limiters are handles: pass a `RateLimiter` or its clone, one key of a `KeyedRateLimiter` by `at(&key).into_owned()`, \
             or an `AnyRateLimiter`"
 )]
 pub trait Limiter: Queue + Clone + Send + Sync {

@@ -82,7 +82,7 @@
 //! // 100 requests a minute, and 20 at once, as one page may load them, for each API key.
 //! let policy = TokenBucket::new(Rate::per_minute(100.0), 20);
 //! let limiter = KeyedRateLimiter::<String, _>::with_clock(policy, ManualClock::new());
-//! let by_key = move |key: Option<&str>| limiter.at(key.unwrap_or_default().to_owned());
+//! let by_key = move |key: Option<&str>| limiter.at(key.unwrap_or_default()).into_owned();
 //! let layer = RefuseLayer::by_header("x-api-key", by_key);
 //! let app = Router::new().route("/", get(async || "hello")).layer(layer);
 //!

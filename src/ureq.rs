@@ -118,7 +118,7 @@ impl<C: Cost> RateLimit<C> {
     /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket, ureq::RateLimit};
     ///
     /// let hosts = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
-    /// let limit = RateLimit::by(move |request| hosts.at(request.uri.host().unwrap_or_default().to_owned()));
+    /// let limit = RateLimit::by(move |request| hosts.at(request.uri.host().unwrap_or_default()).into_owned());
     /// # let _ = limit;
     /// ```
     #[must_use]

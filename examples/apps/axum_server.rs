@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tollgate::tower::RefuseLayer;
-use tollgate::{InFlight, KeyedRateLimiter, Limiter, Rate, RateLimiter, TokenBucket};
+use tollgate::{InFlight, KeyedRateLimiter, Rate, RateLimiter, TokenBucket};
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::{Any, CorsLayer};
 use tower_http::timeout::TimeoutLayer;
@@ -35,7 +35,7 @@ fn app() -> Router {
     let keys = KeyedRateLimiter::<String, _>::builder(policy).max_keys(10_000).build();
     let all = RateLimiter::new(InFlight::new(100));
     let limit = RefuseLayer::by_header("x-api-key", move |key| {
-        keys.at(key.unwrap_or("none").to_owned()).and(&all)
+        keys.at(key.unwrap_or("none")).into_owned().and(&all)
     });
     // So that refusals have the fields of CORS, scripts may read the limits, and preflights cost nothing.
     let fields = ["retry-after", "ratelimit", "ratelimit-policy"].map(HeaderName::from_static);

@@ -79,7 +79,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         tasks.spawn(async move {
             while Instant::now() < end {
                 // A refused call goes elsewhere, and the user comes back.
-                let _ = users.try_acquire(&user, 1);
+                let _ = users.at(&user).try_acquire(1);
                 sleep(Duration::from_millis(50)).await;
             }
         });

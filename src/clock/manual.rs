@@ -1,15 +1,13 @@
 //! A clock that tests move.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::alarm::{
-    Alarm, AlarmKeeper, Alarms, OnAlarm, OtherClock, SetAlarm, TimedAlarm, TimerTask, sound,
-};
+use super::alarms::Alarms;
 use crate::units::Nanos;
 
 /// A clock that moves only by [`advance`](ManualClock::advance), for tests and examples.
@@ -193,7 +191,7 @@ impl ManualClock {
     /// ```
     #[must_use]
     pub fn next_due(&self) -> Option<Duration> {
-        self.shared.alarms.lock().first().map(|due| due.since(Nanos::ZERO))
+        self.alarms().first().map(|due| due.since(Nanos::ZERO))
     }
 
     /// The time since the clock's origin.
@@ -209,7 +207,7 @@ impl ManualClock {
     fn advance_to(&self, time: Nanos) {
         let time = time.min(Nanos::END);
         loop {
-            let next = self.shared.alarms.lock().pop(time);
+            let next = self.alarms().pop(time);
             if let Some((due, line)) = next {
                 self.reach(due);
                 if let Some(line) = line.upgrade() {
@@ -227,61 +225,26 @@ impl ManualClock {
         self.shared.shown.fetch_max(time.get(), Ordering::SeqCst);
         Nanos::new(self.shared.latest.fetch_max(time.get(), Ordering::SeqCst))
     }
-}
 
-impl OtherClock for ManualClock {
     /// The time of limiters, which does not go back.
-    fn now(&self) -> Nanos {
+    pub(super) fn now(&self) -> Nanos {
         Nanos::new(self.shared.latest.load(Ordering::SeqCst))
     }
 
-    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm {
-        Box::new(TimedAlarm::new(self.clone(), line))
+    pub(super) fn alarms(&self) -> MutexGuard<'_, Alarms> {
+        self.shared.alarms.lock()
     }
 
-    fn since_epoch(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn advances_by_itself(&self) -> bool {
+    pub(super) fn advances_by_itself(&self) -> bool {
         self.shared.by_itself
     }
 
     /// Moves to `due`, if this clock advances by itself and does not end before.
-    fn skip_to(&self, due: Nanos) -> bool {
+    pub(super) fn skip_to(&self, due: Nanos) -> bool {
         let skips = self.shared.by_itself && due <= Nanos::END;
         if skips {
             self.advance_to(due);
         }
         skips
-    }
-}
-
-impl SetAlarm for TimedAlarm<ManualClock> {
-    fn set(&mut self, due: Nanos) -> bool {
-        self.set(due);
-        // After that: a clock that is moved later finds the alarm.
-        due <= self.keeper().now()
-    }
-
-    fn unset(&mut self) -> bool {
-        self.unset();
-        true
-    }
-
-    fn is_moved_by_callers(&self) -> bool {
-        self.keeper().advances_by_itself()
-    }
-
-    /// A limiter whose alarm was missed looks again.
-    fn timer_task(&mut self, _is_here: bool, is_missed: bool) -> Option<TimerTask> {
-        let line = is_missed.then(|| self.line().clone())?;
-        Some(Box::new(move || sound(&line)))
-    }
-}
-
-impl AlarmKeeper for ManualClock {
-    fn change<R>(&self, change: impl FnOnce(&mut Alarms) -> R) -> R {
-        change(&mut self.shared.alarms.lock())
     }
 }

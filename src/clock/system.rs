@@ -14,8 +14,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::alarm::{AlarmKeeper, Alarms, SetAlarm, TimedAlarm};
-use super::timer_thread::{Slack, TimerThread};
+use super::timer_thread::TimerThread;
 use crate::sync::{AtomicU64, Ordering, OwnLine};
 use crate::units::{Nanos, saturating_nanos};
 
@@ -143,32 +142,6 @@ fn scale(nanos: u64) -> u64 {
 #[inline(always)]
 fn nanos(ticks: u64, scale: u64) -> u64 {
     ((u128::from(ticks) * u128::from(scale)) >> 32) as u64
-}
-
-/// The alarms of limiters with one slack.
-#[derive(Clone, Copy)]
-pub(crate) struct SystemAlarms {
-    pub(super) system: &'static System,
-    pub(super) slack: Slack,
-}
-
-impl AlarmKeeper for SystemAlarms {
-    fn change<R>(&self, change: impl FnOnce(&mut Alarms) -> R) -> R {
-        self.system.thread.change(self.slack, change)
-    }
-}
-
-/// Neither is unset: the thread comes once for nothing, which costs less than a change under its lock.
-impl SetAlarm for TimedAlarm<SystemAlarms> {
-    fn set(&mut self, due: Nanos) -> bool {
-        self.set(due);
-        // The thread comes for it, however early it is due.
-        false
-    }
-
-    fn unset(&mut self) -> bool {
-        false
-    }
 }
 
 #[cfg(all(test, tollgate_loom))]

@@ -6,20 +6,15 @@
 //! and the thread of the system's clock calls the limiter. It does so only if there are waiters elsewhere: those
 //! in paused time are not decided by the system's time.
 
-use std::fmt;
 use std::sync::Weak;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::alarm::{
-    Alarm, OnAlarm, OtherClock, SetAlarm, TimedAlarm, TimerTask, since_epoch, sound,
-};
-use super::system::{System, SystemAlarms};
-use super::timer_thread::Slack;
+use super::alarms::{OnAlarm, TimerTask, sound};
+use super::system::System;
 use crate::units::Nanos;
 
 #[derive(Clone, Copy)]
@@ -32,116 +27,61 @@ impl TokioClock {
         Self { origin: Instant::now() }
     }
 
-    fn alarm(self, line: Weak<dyn OnAlarm>) -> TokioAlarm {
-        let due = watch::Sender::new(None);
-        TokioAlarm { clock: self, line, rests: true, due, tasks: Vec::new(), elsewhere: None }
+    pub(super) fn now(self) -> Nanos {
+        // Never a panic: a clock made outside may be ahead of a runtime whose time is paused.
+        Nanos::ZERO.saturating_add(Instant::now().saturating_duration_since(self.origin))
     }
 
     fn instant(self, time: Nanos) -> Instant {
         self.origin + time.min(Nanos::END).since(Nanos::ZERO)
     }
-}
 
-impl OtherClock for TokioClock {
-    fn now(&self) -> Nanos {
-        // Never a panic: a clock made outside may be ahead of a runtime whose time is paused.
-        Nanos::ZERO.saturating_add(Instant::now().saturating_duration_since(self.origin))
-    }
-
-    fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm {
-        Box::new((*self).alarm(line))
-    }
-
-    fn since_epoch(&self) -> Duration {
-        since_epoch(self.now())
-    }
-
-    fn wake_others(&self) {
-        System::get().thread.wake_others();
-    }
-
-    /// An alarm without callers would need a timer, which moves paused time.
-    fn sounds_without_callers(&self) -> bool {
-        false
+    /// What the system's clock shows at a time of this one, where this one shows the system's time.
+    pub(super) fn system_time(self, time: Nanos) -> Nanos {
+        System::get().at(self.instant(time).into_std())
     }
 }
 
-impl fmt::Debug for TokioClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clock::tokio()")
-    }
-}
-
-/// The alarm of one limiter.
-struct TokioAlarm {
-    clock: TokioClock,
-    line: Weak<dyn OnAlarm>,
-    /// No caller waits.
-    rests: bool,
+/// What makes the alarm of one limiter go off where callers wait.
+#[derive(Default)]
+pub(super) struct TimerTasks {
     /// `None` as long as it is unknown. The tasks hear of each change, and end with this sender.
-    due: watch::Sender<Option<Nanos>>,
+    pub(super) due: watch::Sender<Option<Nanos>>,
     /// The runtimes with a task.
-    tasks: Vec<Id>,
-    /// If callers wait outside of these: the alarm of the system's clock.
-    elsewhere: Option<TimedAlarm<SystemAlarms>>,
+    runtimes: Vec<Id>,
+    /// Whether callers wait outside of these, by the alarm of the system's clock.
+    pub(super) elsewhere: bool,
 }
 
-impl SetAlarm for TokioAlarm {
-    fn set(&mut self, due: Nanos) -> bool {
-        self.due.send_replace(Some(due));
-        self.set_elsewhere();
-        // A task or the thread comes for it, however early it is due.
-        false
-    }
-
-    /// It is unknown when the next caller is due. A timer that went on sleeping would move paused time.
-    fn unset(&mut self) -> bool {
-        // The system's clock may call the limiter once for nothing.
-        self.due.send_replace(None);
-        true
-    }
-
-    /// No caller waits: the tasks end.
-    fn rest(&mut self) -> bool {
-        if !self.rests {
-            *self = self.clock.alarm(self.line.clone());
-        }
-        true
+impl TimerTasks {
+    /// Whether no caller waits.
+    pub(super) fn is_resting(&self) -> bool {
+        !self.elsewhere && self.runtimes.is_empty()
     }
 
     /// Sees to it that this place hears of the alarm if a caller `is_here`, or no other place does. Returns what
     /// starts a task.
-    fn timer_task(&mut self, is_here: bool, _is_missed: bool) -> Option<TimerTask> {
-        if !is_here && !self.rests {
+    pub(super) fn start(
+        &mut self,
+        clock: TokioClock,
+        line: &Weak<dyn OnAlarm>,
+        is_here: bool,
+    ) -> Option<TimerTask> {
+        if !is_here && !self.is_resting() {
             return None;
         }
-        self.rests = false;
         let Some(id) = with_own_time() else {
-            if self.elsewhere.is_none() {
-                let alarms = SystemAlarms { system: System::get(), slack: Slack::AUTO };
-                self.elsewhere = Some(TimedAlarm::new(alarms, self.line.clone()));
-                self.set_elsewhere();
-            }
+            self.elsewhere = true;
             return None;
         };
-        if self.tasks.contains(&id) {
+        if self.runtimes.contains(&id) {
             return None;
         }
-        self.tasks.push(id);
-        let task = Task { id, line: self.line.clone(), is_over: false };
-        let task = task.run(self.clock, self.due.subscribe());
+        self.runtimes.push(id);
+        let task = Task { id, line: line.clone(), is_over: false };
+        let task = task.run(clock, self.due.subscribe());
         // Dropping the handle detaches the task. If the runtime has ended meanwhile, its `Drop` does the rest.
         Some(Box::new(|| _ = Handle::try_current().map(|handle| handle.spawn(task))))
-    }
-}
-
-impl TokioAlarm {
-    /// Sets the alarm of the system's clock. That is late by some microseconds, never early: what is due by it is
-    /// due by tokio's clock.
-    fn set_elsewhere(&mut self) {
-        if let (Some(alarm), Some(due)) = (&mut self.elsewhere, *self.due.borrow()) {
-            alarm.set(System::get().at(self.clock.instant(due).into_std()));
-        }
     }
 }
 
@@ -212,6 +152,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::clock::Clock;
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -235,7 +176,7 @@ mod tests {
     #[test]
     fn an_alarm_outside_of_runtimes_is_set_as_often_as_the_limiter_sets_it() {
         let (line, heard) = line();
-        let clock = TokioClock::new();
+        let clock = Clock::tokio();
         let mut alarm = clock.alarm(Arc::downgrade(&line));
         assert!(alarm.timer_task(true, false).is_none());
         // It may have gone off too early: then the limiter sets it again, for the same time.
@@ -255,7 +196,7 @@ mod tests {
     #[test]
     fn an_alarm_is_heard_outside_of_runtimes_if_no_other_place_does() {
         let (line, heard) = line();
-        let clock = TokioClock::new();
+        let clock = Clock::tokio();
         let mut alarm = clock.alarm(Arc::downgrade(&line));
         alarm.set(clock.now());
         assert!(alarm.timer_task(false, false).is_none(), "not a task, but the thread");
@@ -271,7 +212,7 @@ mod tests {
     fn paused_time_does_not_stop_at_an_alarm_that_was_unset() {
         let (line, heard) = line();
         paused().block_on(async {
-            let clock = TokioClock::new();
+            let clock = Clock::tokio();
             let mut alarm = clock.alarm(Arc::downgrade(&line));
             alarm.timer_task(true, false).expect("a task")();
             alarm.set(clock.now().saturating_add(LONG));
@@ -289,7 +230,7 @@ mod tests {
     fn a_runtime_that_ends_keeps_no_other_from_its_alarm() {
         let (line, heard) = line();
         let [first, second] = [paused(), paused()];
-        let clock = second.block_on(async { TokioClock::new() });
+        let clock = second.block_on(async { Clock::tokio() });
         let mut alarm = clock.alarm(Arc::downgrade(&line));
         for runtime in [&first, &second] {
             runtime.block_on(async {
@@ -312,7 +253,7 @@ mod tests {
         runtime.expect("a runtime").block_on(async {
             let alarms = Handle::current();
             let alarms = alarms.metrics();
-            let clock = TokioClock::new();
+            let clock = Clock::tokio();
             let mut alarm = clock.alarm(Arc::downgrade(&line));
             alarm.timer_task(true, false).expect("a task")();
             assert!(alarm.timer_task(true, false).is_none());

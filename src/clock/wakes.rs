@@ -45,23 +45,23 @@ impl WakeRelay {
         self.holds_back.load(Ordering::Relaxed)
     }
 
-    /// Wakes those that were held back. Returns whether there were any.
+    /// Wakes those that were held back.
     // A caller that was woken sees what was held back before it was woken.
     #[inline]
-    pub(super) fn wake_others(&self) -> bool {
-        self.holds_back() && self.wake_all()
+    pub(super) fn wake_others(&self) {
+        if self.holds_back() {
+            self.wake_all();
+        }
     }
 
     #[inline(never)]
-    fn wake_all(&self) -> bool {
+    fn wake_all(&self) {
         let mut others = {
             let mut wakers = self.wakers.lock();
             self.holds_back.store(false, Ordering::Relaxed);
             mem::take(&mut *wakers)
         };
-        let any = !others.is_empty();
         wake_each(&mut others.drain(..));
-        any
     }
 }
 
@@ -91,7 +91,7 @@ mod loom {
             let (relay, woken) = (Arc::new(WakeRelay::new()), Arc::new(Woken::default()));
             let polled = || {
                 let relay = Arc::clone(&relay);
-                thread::spawn(move || _ = relay.wake_others())
+                thread::spawn(move || relay.wake_others())
             };
             let polled = [polled(), polled()];
             relay.hold_back([Waker::from(Arc::clone(&woken)), Waker::from(Arc::clone(&woken))]);
@@ -116,7 +116,7 @@ mod loom {
             });
             let other = thread::spawn({
                 let relay = Arc::clone(&relay);
-                move || _ = relay.wake_others()
+                move || relay.wake_others()
             });
             relay.hold_back([waker()]);
             is_woken.store(true, Ordering::Release);

@@ -135,7 +135,7 @@ impl RateLimiters {
     /// let limiters = RateLimiters::with_clock(limits, ManualClock::new());
     /// let search = limiters.at("search").expect("it is listed");
     /// search.acquire(1).await?;
-    /// let error = search.try_acquire(1).await.unwrap_err();
+    /// let error = search.try_acquire(1).unwrap_err();
     /// assert_eq!(error.retry_after().unwrap().as_secs(), 1);
     /// assert!(limiters.at("upload").is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
@@ -143,11 +143,11 @@ impl RateLimiters {
     /// ```
     #[must_use]
     #[inline]
-    pub fn at(&self, name: &str) -> Option<AtKey<String, AllOf>> {
+    pub fn at(&self, name: &str) -> Option<AtKey<'static, 'static, str, AllOf>> {
         let book = Arc::clone(&self.book.lock());
         book.limits.get(name)?;
         let is_shared = book.limits.per == Per::All && book.limits.listed(name).is_none();
-        Some(self.keyed.at(if is_shared { ALL } else { name }.to_owned()))
+        Some(self.keyed.at(if is_shared { ALL } else { name }).into_owned())
     }
 
     /// Puts other limits into force, even for callers that already wait. Each name keeps its history and
@@ -172,8 +172,8 @@ impl RateLimiters {
     /// }
     ///
     /// let limiters = RateLimiters::with_clock(Limits::per_name("1/s")?, ManualClock::new());
-    /// let first = limiters.keyed().reserve("search", 1)?;
-    /// let second = limiters.keyed().reserve("search", 1)?;
+    /// let first = limiters.keyed().at("search").reserve(1)?;
+    /// let second = limiters.keyed().at("search").reserve(1)?;
     /// assert_eq!(second.delay().as_millis(), 1000);
     /// assert!(reload(&limiters, "0/s").is_err());
     /// assert_eq!(second.delay().as_millis(), 1000);

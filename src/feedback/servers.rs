@@ -463,7 +463,10 @@ mod tests {
         let keyed = KeyedRateLimiter::<String, _>::with_clock(InFlight::new(10), &clock);
         let table = Table::new(None);
         let at = |key: &str| {
-            table.at(key, &keyed.at(key.to_owned()), key, "").blocking_acquire(1).expect("granted")
+            table
+                .at(key, &keyed.at(key).into_owned(), key, "")
+                .blocking_acquire(1)
+                .expect("granted")
         };
         let mut call = at("paused");
         call.blocking_observe(429u16, &[("retry-after", "60")]);

@@ -1,17 +1,23 @@
-//! A limiter for one key.
+//! One key, as a limiter.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::KeyedRateLimiter;
-use super::call::KeyPlace;
+use super::call::{Call, GrantOrWait};
 use super::hash::FastHash;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{Acquire, Ask, InProcess, Limiter, Queue, sealed::Sealed};
+use crate::limiter::{
+    Acquire, Ask, InProcess, Limiter, Queue, Reservation, forward, methods_of_limiter,
+    sealed::Sealed,
+};
 use crate::line::Inner;
+use crate::observe::Event;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::policy::{Limit, Policy, Quota};
@@ -19,123 +25,306 @@ use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
 use crate::wait_queue::End;
 
-/// One key of a [`KeyedRateLimiter`], as a [`Limiter`]; see
-/// [`KeyedRateLimiter::at`].
+/// One key of a [`KeyedRateLimiter`]: a [`Limiter`] with the methods of a [`RateLimiter`]; see
+/// [`KeyedRateLimiter::at`]. `Q` is the borrowed form of the key, such as `str`.
 ///
-/// The handle does not keep its key in the table: an idle key is dropped even while handles to it exist.
+/// It does not keep its key in the table: an idle key is dropped even while there are such handles.
 ///
 /// ```
-/// use tollgate::{KeyedRateLimiter, Limiter, ManualClock, Rate, TokenBucket};
+/// use std::time::Duration;
+/// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
 ///
-/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let policy = TokenBucket::new(Rate::per_second(5.0), 3);
-/// let limiter = KeyedRateLimiter::with_clock(policy, ManualClock::auto_advance());
-/// let alice = limiter.at("alice".to_owned());
-/// alice.acquire(3).await?;
-/// assert_eq!((limiter.available("alice"), limiter.available("bob")), (0, 3));
-/// assert_eq!(alice.acquire(1).await?.waited().as_millis(), 200);
-/// # Ok::<(), tollgate::Error>(()) })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// let clock = ManualClock::new();
+/// let policy = TokenBucket::new(Rate::per_second(10.0), 20);
+/// let limiter: KeyedRateLimiter<String, _> = KeyedRateLimiter::with_clock(policy, clock.clone());
+/// let alice = limiter.at("alice");
+/// alice.try_acquire(20)?;
+/// let place = alice.reserve(3)?;
+/// assert_eq!((place.delay().as_millis(), alice.queue_len()), (300, 1));
+/// drop(place); // leaving costs nothing
+/// assert_eq!(alice.would_wait(1)?, Some(Duration::from_millis(100)));
+/// alice.pause_for(Duration::from_secs(30))?;
+/// assert_eq!(alice.would_wait(1)?, Some(Duration::from_millis(30_100)));
+/// alice.reset()?;
+/// assert_eq!(alice.available(), 20);
+/// # Ok::<(), tollgate::Error>(())
 /// ```
-pub struct AtKey<K, P: Policy, S = FastHash> {
-    limiter: KeyedRateLimiter<K, P, S>,
-    key: K,
+pub struct AtKey<'a, 'k, Q: ToOwned + ?Sized, P: Policy, S = FastHash> {
+    limiter: Cow<'a, KeyedRateLimiter<Q::Owned, P, S>>,
+    key: Cow<'k, Q>,
 }
 
-impl<K, P, S> KeyedRateLimiter<K, P, S>
-where
-    K: Hash + Eq + Send + 'static,
-    P: Policy,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    /// A handle to one key, for code that takes a [`Limiter`].
+impl<K, P: Policy, S> KeyedRateLimiter<K, P, S> {
+    /// One key, named by a borrowed form of it, such as `&str` of `String`: any whose [`ToOwned`] makes the key. A call at a
+    /// key that is in the table makes none.
     ///
-    /// ```
-    /// # use tollgate::{InFlight, KeyedRateLimiter};
-    /// let limiter = KeyedRateLimiter::new(InFlight::new(2));
-    /// assert_eq!(limiter.at("alice").key(), &"alice");
-    /// ```
-    #[must_use]
-    pub fn at(&self, key: K) -> AtKey<K, P, S> {
-        AtKey { limiter: self.clone(), key }
-    }
-
-    /// As [`acquire`](Self::acquire), but the future and the grant borrow neither the limiter nor the
-    /// key.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`acquire`](Self::acquire).
+    /// The handle borrows both, and its grants the limiter alone. [`into_owned`](AtKey::into_owned) makes it one that can move into a task or a middleware.
     ///
     /// ```
     /// # use tollgate::{InFlight, KeyedRateLimiter, ManualClock};
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
     /// let limiter = KeyedRateLimiter::with_clock(InFlight::new(1), ManualClock::new());
-    /// let grant = tokio::spawn(limiter.acquire_owned("alice".to_owned(), 1)).await??;
-    /// assert_eq!((limiter.available("alice"), limiter.available("bob")), (0, 1));
+    /// let alice = limiter.at("alice").into_owned();
+    /// let grant = tokio::spawn(async move { alice.acquire(1).await }).await??;
+    /// assert_eq!((limiter.at("alice").available(), limiter.at("bob").available()), (0, 1));
     /// # drop(grant); Ok::<(), Box<dyn std::error::Error>>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn acquire_owned(&self, key: K, n: P::Cost) -> Acquire<AtKey<K, P, S>>
+    #[inline(always)]
+    #[must_use]
+    pub fn at<'k, Q>(&self, key: &'k Q) -> AtKey<'_, 'k, Q, P, S>
     where
-        K: Clone,
+        Q: ToOwned<Owned = K> + ?Sized,
     {
-        Acquire::new(self.at(key), Ask::new(n, None))
+        AtKey { limiter: Cow::Borrowed(self), key: Cow::Borrowed(key) }
     }
 }
 
-impl<K, P: Policy, S> AtKey<K, P, S> {
+impl<Q: ToOwned + ?Sized, P: Policy, S> AtKey<'_, '_, Q, P, S> {
     /// The key.
     #[must_use]
-    pub fn key(&self) -> &K {
+    pub fn key(&self) -> &Q {
         &self.key
     }
 
     /// The limiter of all keys.
     #[must_use]
-    pub fn limiter(&self) -> &KeyedRateLimiter<K, P, S> {
+    pub fn limiter(&self) -> &KeyedRateLimiter<Q::Owned, P, S> {
         &self.limiter
+    }
+
+    /// The same key, without a borrow.
+    #[must_use]
+    pub fn into_owned(self) -> AtKey<'static, 'static, Q, P, S>
+    where
+        Q: 'static,
+        S: 'static,
+    {
+        let Self { limiter, key } = self;
+        AtKey { limiter: Cow::Owned(limiter.into_owned()), key: Cow::Owned(key.into_owned()) }
     }
 }
 
-impl<K: Clone, P: Policy, S> Clone for AtKey<K, P, S> {
+impl<'a, Q, P, S> AtKey<'a, '_, Q, P, S>
+where
+    Q: ToOwned<Owned: Hash + Eq + Send + Sync + 'static> + Hash + Eq + Sync + ?Sized,
+    P: Policy,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    #[inline(always)]
+    fn call(&self) -> Call<'_, '_, Q, P, S> {
+        Call { table: &self.limiter.table, key: &self.key }
+    }
+
+    /// Acquires `n` permits if they are ready and the queue of the key is empty; never waits.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RateLimiter::try_acquire`], and [`Error::TooManyKeys`].
+    #[inline(always)]
+    #[doc(alias = "check_key")]
+    pub fn try_acquire(&self, n: P::Cost) -> Result<Grant<'a, P>, Error> {
+        match &self.limiter {
+            Cow::Borrowed(limiter) => {
+                Call { table: &limiter.table, key: &*self.key }.try_acquire(n)
+            }
+            Cow::Owned(_) => self.try_acquire_owned(n),
+        }
+    }
+
+    #[inline(never)]
+    fn try_acquire_owned(&self, n: P::Cost) -> Result<Grant<'static, P>, Error> {
+        self.call().try_acquire(n).map(Grant::into_owned)
+    }
+
+    /// The same for a caller that waits.
+    fn grant_or_wait(&self, ask: &Ask<P::Cost>) -> Result<GrantOrWait<'a, P>, Error> {
+        match &self.limiter {
+            Cow::Borrowed(limiter) => {
+                Call { table: &limiter.table, key: &*self.key }.grant_or_wait(ask)
+            }
+            Cow::Owned(_) => Ok(match self.call().grant_or_wait(ask)? {
+                GrantOrWait::Granted(grant) => GrantOrWait::Granted(grant.into_owned()),
+                GrantOrWait::Waiting(limiter) => GrantOrWait::Waiting(limiter),
+            }),
+        }
+    }
+
+    /// The permits that can be acquired now without a wait for the next caller; see [`RateLimiter::available`].
+    #[must_use]
+    pub fn available(&self) -> P::Cost {
+        self.quota().remaining
+    }
+
+    /// The limit and what remains of it; see [`RateLimiter::quota`].
+    #[must_use]
+    pub fn quota(&self) -> Quota<P::Cost> {
+        self.call().look(|inner, now| inner.quota(now))
+    }
+
+    /// How long a call for `n` permits would wait if it came now; see [`RateLimiter::would_wait`]. It creates no key.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] if waiting does not help.
+    pub fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
+        Ok(self.call().look(|inner, now| inner.would_wait(now, n))?)
+    }
+
+    /// Calls the [function of the key](KeyedRateLimiter::builder_with_policies) again; use it after its result has changed. Does
+    /// nothing if the key is absent, or if all keys have [one policy](KeyedRateLimiter::set_policy).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    ///
+    /// let capacity = Arc::new(AtomicU32::new(5));
+    /// let plan = Arc::clone(&capacity);
+    /// let policy_of =
+    ///     move |_: &i32| TokenBucket::new(Rate::per_second(1.0), plan.load(Ordering::Relaxed));
+    /// let builder = KeyedRateLimiter::builder_with_policies(policy_of);
+    /// let limiter = builder.clock(ManualClock::new()).build();
+    /// limiter.at(&7).try_acquire(1)?;
+    /// capacity.store(50, Ordering::Relaxed);
+    /// assert!(limiter.at(&7).try_acquire(50).is_err());
+    /// limiter.at(&7).refresh();
+    /// assert_eq!(limiter.at(&7).quota().limit, 50);
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn refresh(&self) {
+        self.call().refresh();
+    }
+
+    /// Grants nothing for `duration` from now; see [`RateLimiter::pause_for`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyKeys`]: the key is absent, and there is no room for it.
+    pub fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.call().line(false)?.with_lock(|inner, now| inner.pause(now, duration));
+        self.limiter.table.common.observer.paused(duration);
+        Ok(())
+    }
+
+    /// Ends a pause now; see [`RateLimiter::resume`].
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    pub fn resume(&self) -> Result<(), Error> {
+        self.call().line(false)?.with_lock(|inner, now| inner.resume(now));
+        self.limiter.table.common.observer.report(&Event::Resumed);
+        Ok(())
+    }
+
+    /// The key begins anew; see [`Limiter::reset`].
+    ///
+    /// # Errors
+    ///
+    /// As [`pause_for`](Self::pause_for).
+    pub fn reset(&self) -> Result<(), Error> {
+        self.call().line(false)?.with_lock(|inner, now| inner.reset(now));
+        Ok(())
+    }
+
+    /// Takes a place in the queue of the key without waiting. Wait for the grant later, or drop the place.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RateLimiter::reserve`], and [`Error::TooManyKeys`].
+    pub fn reserve(&self, n: P::Cost) -> Result<Reservation<RateLimiter<P>>, Error> {
+        self.acquire(n).reserve()
+    }
+
+    methods_of_limiter!(around_calls);
+
+    forward! {
+        in Limiter {
+            /// Acquires `n` permits, waiting until they are granted; see [`RateLimiter::acquire`].
+            #[doc(alias = "until_key_ready")]
+            acquire(n: P::Cost) -> Acquire<Self>;
+            /// Acquires `n` permits if they come within `timeout`, and fails at once if they cannot; see
+            /// [`RateLimiter::try_acquire_timeout`].
+            try_acquire_timeout(n: P::Cost, timeout: Duration) -> Acquire<Self>;
+            /// As [`acquire`](Self::acquire), for threads.
+            ///
+            /// # Errors
+            ///
+            /// As [`acquire`](Self::acquire).
+            blocking_acquire(n: P::Cost) -> Result<<Self as Queue>::Grant, Error>;
+            /// The number of waiters.
+            #[must_use]
+            queue_len() -> usize;
+            /// The permits that they wait for, all costs together.
+            #[must_use]
+            queued_permits() -> u64;
+        }
+    }
+}
+
+impl<Q: ToOwned + ?Sized, P: Policy, S> Clone for AtKey<'_, '_, Q, P, S> {
+    #[inline]
     fn clone(&self) -> Self {
         Self { limiter: self.limiter.clone(), key: self.key.clone() }
     }
 }
 
-impl<K, P, S> fmt::Debug for AtKey<K, P, S>
+impl<Q, P, S> fmt::Debug for AtKey<'_, '_, Q, P, S>
 where
-    K: fmt::Debug + Clone + Hash + Eq + Send + 'static,
+    Q: ToOwned<Owned: Hash + Eq + Send + Sync + 'static> + fmt::Debug + Hash + Eq + Sync + ?Sized,
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let quota = self.limiter.key(&self.key).look(|inner, now| inner.quota(now));
+        let quota = self.call().look(|inner, now| inner.quota(now));
         f.debug_struct("AtKey")
-            .field("key", &self.key)
+            .field("key", &self.key())
             .field("quota", &quota)
-            .field("limiter", &self.limiter)
+            .field("limiter", &self.limiter())
             .finish()
     }
 }
 
-impl<K, P: Policy, S> Sealed for AtKey<K, P, S> {}
+/// Where a caller of a key stands: at the limiter of the key, once it has asked.
+#[derive(Default)]
+pub enum KeyPlace<P: Policy> {
+    #[default]
+    Outside,
+    At(Acquire<RateLimiter<P>>),
+    Over,
+}
 
-impl<K, P: Policy, S> InProcess for AtKey<K, P, S> where Self: Queue {}
+impl<P: Policy> KeyPlace<P> {
+    #[track_caller]
+    fn at(&mut self) -> &mut Acquire<RateLimiter<P>> {
+        let Self::At(acquire) = self else { panic!("`Acquire` polled after it was ready") };
+        acquire
+    }
+}
 
-impl<K, P, S> Queue for AtKey<K, P, S>
+impl<P: Policy> fmt::Debug for KeyPlace<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outside => f.write_str("outside"),
+            Self::At(acquire) => acquire.place().fmt(f),
+            Self::Over => f.write_str("over"),
+        }
+    }
+}
+
+impl<Q: ToOwned + ?Sized, P: Policy, S> Sealed for AtKey<'_, '_, Q, P, S> {}
+
+impl<Q: ToOwned + ?Sized, P: Policy, S> InProcess for AtKey<'_, '_, Q, P, S> where Self: Queue {}
+
+impl<'a, Q, P, S> Queue for AtKey<'a, '_, Q, P, S>
 where
-    K: Clone + Hash + Eq + Send + 'static,
+    Q: ToOwned<Owned: Hash + Eq + Send + Sync + 'static> + Hash + Eq + Sync + ?Sized,
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {
     type Cost = P::Cost;
-    type Grant = Grant<'static, P>;
+    type Grant = Grant<'a, P>;
     type Place = KeyPlace<P>;
     type Owned = RateLimiter<P>;
 
@@ -144,8 +333,20 @@ where
         ask: &Ask<P::Cost>,
         place: &mut KeyPlace<P>,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Grant<'static, P>, Error>> {
-        place.poll(ask, || limiter.limiter.grant_or_wait(&limiter.key, ask), context)
+    ) -> Poll<Result<Grant<'a, P>, Error>> {
+        if matches!(place, KeyPlace::Outside) {
+            *place = KeyPlace::Over;
+            match limiter.grant_or_wait(ask)? {
+                GrantOrWait::Granted(grant) => return Poll::Ready(Ok(grant)),
+                GrantOrWait::Waiting(limiter) => *place = KeyPlace::At(Acquire::new(limiter, *ask)),
+            }
+        }
+        let polled = Pin::new(place.at()).poll(context);
+        if polled.is_ready() {
+            // The key is not kept for a caller that has its grant.
+            *place = KeyPlace::Over;
+        }
+        polled
     }
 
     fn poll_enter(
@@ -154,69 +355,73 @@ where
         place: &mut KeyPlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
-        place.enter(|| limiter.limiter.key(&limiter.key).line(false), ask, context)
+        if matches!(place, KeyPlace::Outside) {
+            let line = limiter.call().line(false)?;
+            *place = KeyPlace::At(Acquire::new(RateLimiter::of_line(line), *ask));
+        }
+        place.at().poll_enter(context)
     }
 
     fn leave(_: &Self, _: &Ask<P::Cost>, place: &mut KeyPlace<P>) {
-        place.leave();
+        *place = KeyPlace::Over;
     }
 
     fn delay(_: &Self, place: &KeyPlace<P>) -> Duration {
-        place.delay()
+        if let KeyPlace::At(acquire) = place { acquire.delay() } else { Duration::ZERO }
     }
 
     fn into_owned(_: &Self, _: &Ask<P::Cost>, place: KeyPlace<P>) -> Acquire<RateLimiter<P>> {
-        place.into_owned()
+        let KeyPlace::At(acquire) = place else { unreachable!("it has entered") };
+        acquire
     }
 }
 
-impl<K, P, S> Limiter for AtKey<K, P, S>
+impl<Q, P, S> Limiter for AtKey<'_, '_, Q, P, S>
 where
-    K: Clone + Hash + Eq + Send + Sync + 'static,
+    Q: ToOwned<Owned: Hash + Eq + Send + Sync + 'static> + Hash + Eq + Sync + ?Sized,
     P: Policy,
     S: BuildHasher + Send + Sync + 'static,
 {
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
-        self.limiter.pause_for(&self.key, duration)
+        self.pause_for(duration)
     }
 
     async fn resume(&self) -> Result<(), Error> {
-        self.limiter.resume(&self.key)
+        self.resume()
     }
 
     async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
-        self.limiter.would_wait(&self.key, n)
+        self.would_wait(n)
     }
 
     async fn reset(&self) -> Result<(), Error> {
-        self.limiter.reset(&self.key)
+        self.reset()
     }
 
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
-        Ok(self.limiter.quota(&self.key))
+        Ok(self.quota())
     }
 
     async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
-        Ok(self.limiter.limits(&self.key, cost))
+        Ok(self.call().look(|inner, now| inner.limits(now, cost)))
     }
 
     fn end(&self, end: End<'_>) -> bool {
-        let key = self.limiter.key(&self.key);
         match end {
             End::IsClosed => {
                 let is_closed = |inner: &mut Inner<P>, now| inner.end(now, end) == Ok(true);
-                self.limiter.is_closed() || key.look(is_closed)
+                self.limiter.is_closed() || self.call().look(is_closed)
             }
-            _ => key.line(true).is_ok_and(|line| line.end(end)),
+            _ => self.call().line(true).is_ok_and(|line| line.end(end)),
         }
     }
 
     fn queue_len(&self) -> usize {
-        self.limiter.queue_len(&self.key)
+        self.call().look(|inner, _| inner.queue_len())
     }
 
     fn queued_permits(&self) -> u64 {
-        self.limiter.queued_permits(&self.key)
+        self.call().look(|inner, _| inner.queued_permits())
     }
 
     fn stats(&self) -> Stats {

@@ -46,8 +46,25 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         KeyedRateLimiterBuilder::new(Rule::One(policy))
     }
 
-    /// As [`builder`](Self::builder), with a policy by key; see
-    /// [`with_policies`](Self::with_policies).
+    /// As [`builder`](Self::builder), with a policy by key. `policy_of` is called for a key that is new or returns after it
+    /// was dropped, by [`refresh`](crate::AtKey::refresh), and by getters and refused calls at an absent key.
+    ///
+    /// It runs under a lock that other keys need, so it should only look up data and must not wait. It must not
+    /// use this limiter, nor take a lock that is held during calls of this limiter: change the data, unlock, and
+    /// then call `refresh`. If `policy_of` panics, so does the call that needed it. After a panic in
+    /// [`set_policies`](Self::set_policies) some keys already have their new policy.
+    ///
+    /// ```
+    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    ///
+    /// let policy_of = |customer: &String| match customer.as_str() {
+    ///     "alice" => TokenBucket::new(Rate::per_second(100.0), 100),
+    ///     _ => TokenBucket::new(Rate::per_second(5.0), 5),
+    /// };
+    /// let builder = KeyedRateLimiter::builder_with_policies(policy_of);
+    /// let limiter = builder.clock(ManualClock::new()).build();
+    /// assert_eq!((limiter.at("alice").available(), limiter.at("bob").available()), (100, 5));
+    /// ```
     pub fn builder_with_policies(
         policy_of: impl Fn(&K) -> P + Send + Sync + 'static,
     ) -> KeyedRateLimiterBuilder<K, P> {

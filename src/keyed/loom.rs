@@ -46,13 +46,13 @@ fn aside<P: Policy, R: 'static>(
 }
 
 fn take<P: Policy<Cost = u32>>(limiter: &Keyed<P>) -> u32 {
-    u32::from(limiter.try_acquire(&KEY, 1).is_ok())
+    u32::from(limiter.at(&KEY).try_acquire(1).is_ok())
 }
 
 /// Two callers and a sweep come to an idle key that has one permit.
 fn an_idle_key_is_charged_once<P: Policy<Cost = u32>>(policy: fn() -> P) {
     check(policy, |limiter| {
-        limiter.try_acquire(&KEY, 1).expect("it is new").refund();
+        limiter.at(&KEY).try_acquire(1).expect("it is new").refund();
         let (sweeps, takes) = (aside(limiter, Keyed::remove_idle), aside(limiter, take));
         let taken = take(limiter) + takes.join().expect("no panic");
         sweeps.join().expect("no panic");
@@ -76,14 +76,14 @@ fn a_grant_is_given_back_although_its_key_may_go() {
     check(bucket, |limiter| {
         let sweeps = aside(limiter, Keyed::remove_idle);
         let refunds = aside(limiter, |limiter| {
-            if let Ok(grant) = limiter.try_acquire(&KEY, 1) {
+            if let Ok(grant) = limiter.at(&KEY).try_acquire(1) {
                 grant.refund();
             }
         });
         let taken = take(limiter);
         sweeps.join().expect("no panic");
         refunds.join().expect("no panic");
-        assert_eq!(limiter.available(&KEY), 1 - taken);
+        assert_eq!(limiter.at(&KEY).available(), 1 - taken);
     });
 }
 
@@ -93,13 +93,13 @@ fn a_caller_that_waits_and_leaves_keeps_the_debt_of_its_key() {
         assert_eq!(take(limiter), 1);
         let sweeps = aside(limiter, Keyed::remove_idle);
         let waits = aside(limiter, |limiter| {
-            let acquire = pin!(limiter.acquire(&KEY, 1));
+            let acquire = pin!(limiter.at(&KEY).acquire(1));
             assert!(acquire.poll(&mut Context::from_waker(Waker::noop())).is_pending());
         });
         assert_eq!(take(limiter), 0);
         sweeps.join().expect("no panic");
         waits.join().expect("no panic");
-        assert_eq!((limiter.remove_idle(), limiter.available(&KEY), limiter.len()), (0, 0, 1));
+        assert_eq!((limiter.remove_idle(), limiter.at(&KEY).available(), limiter.len()), (0, 0, 1));
     });
 }
 
@@ -110,9 +110,9 @@ fn a_place_of_a_key_that_may_go_is_held_once_and_comes_back() {
         |limiter| {
             let sweeps = aside(limiter, Keyed::remove_idle);
             let holds = aside(limiter, |limiter| {
-                limiter.try_acquire(&KEY, 1).map(|grant| grant.into_owned())
+                limiter.at(&KEY).try_acquire(1).map(|grant| grant.into_owned())
             });
-            let mut acquire = pin!(limiter.acquire(&KEY, 1));
+            let mut acquire = pin!(limiter.at(&KEY).acquire(1));
             let context = &mut Context::from_waker(Waker::noop());
             let mut mine = acquire.as_mut().poll(context);
             sweeps.join().expect("no panic");
@@ -125,7 +125,10 @@ fn a_place_of_a_key_that_may_go_is_held_once_and_comes_back() {
             assert!(mine.is_ready(), "the place has not come back");
             assert_eq!(limiter.remove_idle(), 0);
             drop(mine);
-            assert_eq!((limiter.available(&KEY), limiter.remove_idle(), limiter.len()), (1, 1, 0));
+            assert_eq!(
+                (limiter.at(&KEY).available(), limiter.remove_idle(), limiter.len()),
+                (1, 1, 0)
+            );
         },
     );
 }

@@ -12,11 +12,13 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash};
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hashbrown::HashTable;
 
 use crate::clock::{Clock, Monotone};
+use crate::error::Error;
 use crate::line::{self, Charge, Decided, Line};
 use crate::observe::{Observer, Reports};
 use crate::policy::schedule::Attempt;
@@ -26,6 +28,9 @@ use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Bounds, NEVER};
 
+/// So few keys stay, idle or not.
+const FEW: usize = 16;
+
 /// What the shards have in common.
 pub(super) struct Common<S> {
     pub(super) clock: Clock,
@@ -33,6 +38,8 @@ pub(super) struct Common<S> {
     pub(super) options: Options,
     /// Of all keys.
     pub(super) observer: Arc<Observer>,
+    /// The number of keys.
+    pub(super) keys: AtomicUsize,
 }
 
 /// The options chosen in the builder.
@@ -47,7 +54,7 @@ pub(super) struct Options {
 
 impl<S> Common<S> {
     /// The limiter of a key.
-    pub(super) fn line<P: Policy>(&self, policy: P, state: P::State) -> Arc<Line<P>> {
+    fn line<P: Policy>(&self, policy: P, state: P::State) -> Arc<Line<P>> {
         Line::of_key(policy, state, (&self.clock, &self.observer), self.options.bounds)
     }
 }
@@ -59,8 +66,17 @@ pub(super) enum Rule<K, P> {
     Each(Box<dyn Fn(&K) -> P + Send + Sync>),
 }
 
+impl<K, P: Clone> Rule<K, P> {
+    fn policy(&self, key: &K) -> P {
+        match self {
+            Self::One(policy) => policy.clone(),
+            Self::Each(policy_of) => policy_of(key),
+        }
+    }
+}
+
 /// What is kept of a key.
-pub(super) enum Kept<P: Policy> {
+enum Kept<P: Policy> {
     /// The state in 63 bits. It has no room for what refunds need, so no grant of the key is kept.
     Word(u64),
     State(Box<P::State>),
@@ -125,42 +141,20 @@ struct Entry<K, P: Policy> {
 #[repr(C)]
 pub(super) struct Shard<K, P: Policy, S> {
     pub(super) is_closed: bool,
-    pub(super) time: Monotone,
+    time: Monotone,
     table: HashTable<Entry<K, P>>,
     /// The number of grants, and the bucket of the key that was asked last.
     grants: u64,
     last: usize,
     pub(super) stats: Stats,
     rule: Arc<Rule<K, P>>,
-    /// The number of the change of the rule that holds here.
-    changes: u64,
     /// The limiters of grants that are kept.
     pub(super) held: BTreeMap<GrantId, Arc<Line<P>>>,
-    /// No key is idle before, and the alarm need not look before.
+    /// No key is idle before.
     idle_from: Nanos,
-    pub(super) look_at: Nanos,
-    /// Since when there have been keys of which it is not known when they will be idle: with waiters, or kept grants.
-    in_use_since: Option<Nanos>,
+    /// The number of keys at which idle ones go.
+    sweep_at: usize,
     common: Arc<Common<S>>,
-}
-
-/// Decides about a caller at a key at which none waits. `None`: it has to wait, or holds a place. Both need a limiter.
-fn decide<P: Policy>(
-    policy: &P,
-    state: &mut P::State,
-    now: Nanos,
-    cost: P::Cost,
-    max_wait: Option<Duration>,
-) -> Decided<P> {
-    if P::HELD && (cost.is_zero() || policy.is_ready(state, now, cost)) {
-        // No receipt of a key without a limiter can be given back.
-        return None;
-    }
-    if cost.is_zero() {
-        Some(Ok(Charge::at_once(None)))
-    } else {
-        line::decide(policy, state, now, cost, max_wait)
-    }
 }
 
 impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
@@ -173,11 +167,9 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
             last: 0,
             stats: Stats::default(),
             rule,
-            changes: 0,
             held: BTreeMap::new(),
             idle_from: NEVER,
-            look_at: NEVER,
-            in_use_since: None,
+            sweep_at: FEW,
             common,
         }
     }
@@ -199,16 +191,20 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         (&mut entry.kept, rule, stats)
     }
 
-    /// Decides a call by the word of its key, if there is one and it is enough: the same decision as by its state, in
-    /// fewer steps. Counts nothing.
+    /// Decides a call by the word of its key, if there is one and it is enough, and counts it: the same decision as by its
+    /// state, in fewer steps. A refusal says after which time the call would be ready. `read`: what the clock shows.
     #[inline(always)]
     pub(super) fn attempt(
         &mut self,
-        hash: u64,
-        is_it: impl Fn(&K) -> bool,
-        now: Nanos,
+        (hash, is_it): (u64, impl Fn(&K) -> bool),
+        read: Nanos,
         cost: P::Cost,
+        max_wait: Option<Duration>,
     ) -> Attempt<P::Receipt> {
+        if self.is_closed || cost.is_zero() {
+            return Attempt::Undecided;
+        }
+        let now = self.time.read(read);
         let Ok(entry) = self.table.find_entry(hash, |entry| is_it(&entry.key)) else {
             return Attempt::Undecided;
         };
@@ -221,17 +217,25 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         let Some(schedule) = (one.schedule)(policy).filter(|_| !cost.is_zero()) else {
             return Attempt::Undecided;
         };
+        // Zero first: `try_acquire` is compiled without the comparison then.
+        let is_too_late =
+            |due| max_wait.is_some_and(|wait| wait.is_zero() || due > now.saturating_add(wait));
         match schedule.attempt_packed(*word, now, cost.number(0)) {
             Attempt::Granted((state, receipt)) => {
                 *word = state;
+                self.stats.granted += 1;
                 Attempt::Granted((one.receipt)(receipt))
             }
-            Attempt::ReadyAt(due) => Attempt::ReadyAt(due),
-            Attempt::Undecided => Attempt::Undecided,
+            Attempt::ReadyAt(due) if is_too_late(due) => {
+                self.stats.refused += 1;
+                Attempt::ReadyAt(Nanos::new(due.get().saturating_sub(now.get())))
+            }
+            Attempt::ReadyAt(_) | Attempt::Undecided => Attempt::Undecided,
         }
     }
 
-    /// Decides a call by the state of its key, and counts it. `None`: it takes the [line](Self::line) of the key.
+    /// Decides a call by the state of its key, and counts it. `None`: it takes the [line](Self::line) of the key, to wait
+    /// or to hold a place.
     pub(super) fn decide(
         &mut self,
         bucket: usize,
@@ -245,7 +249,16 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
             // A limiter that has nothing to do becomes a state again.
             kept.idle_at(rule, now, stats);
         }
-        let decide = |policy: &P, state: &mut _| decide(policy, state, now, cost, max_wait);
+        let decide = |policy: &P, state: &mut _| {
+            if P::HELD && (cost.is_zero() || policy.is_ready(state, now, cost)) {
+                // No receipt of a key without a limiter can be given back.
+                None
+            } else if cost.is_zero() {
+                Some(Ok(Charge::at_once(None)))
+            } else {
+                line::decide(policy, state, now, cost, max_wait)
+            }
+        };
         let decided = kept.with(rule, now, decide)??;
         match &decided {
             Ok(charge) => stats.granted += u64::from(charge.receipt.is_some()),
@@ -270,11 +283,11 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
 
     /// The limiter of a key, made if it has none.
     pub(super) fn line(&mut self, bucket: usize) -> Arc<Line<P>> {
-        let latest = self.time.latest();
-        if let Some((policy, state)) = self.copy(bucket, latest) {
+        // What is done with it may make the key idle earlier.
+        self.idle_from = Nanos::ZERO;
+        if let Some((policy, state)) = self.copy(bucket, self.time.latest()) {
             let line = self.common.line(policy, state);
             *self.kept(bucket).0 = Kept::Line(line);
-            self.may_be_idle(Nanos::ZERO);
         }
         let Kept::Line(line) = self.kept(bucket).0 else { unreachable!("it has one now") };
         Arc::clone(line)
@@ -297,27 +310,31 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
 
     /// The policy and the state of an absent key. Calls the function of the key.
     pub(super) fn absent(&self, key: &K, now: Nanos) -> (P, P::State) {
-        let policy = match &*self.rule {
-            Rule::One(policy) => policy.clone(),
-            Rule::Each(policy_of) => policy_of(key),
-        };
+        let policy = self.rule.policy(key);
         let is_new = self.common.options.absent_is_new;
         let state = if is_new { policy.start(now) } else { policy.idle(now) };
         (policy, state)
     }
 
-    /// Whether the table doubles for the next key, unless a sweep makes room.
-    pub(super) fn is_full(&self) -> bool {
-        self.table.len() == self.table.capacity()
+    /// Removes idle keys before another one comes, each time that there are twice as many keys as were left the last time.
+    /// What goes is to be dropped without the lock, as the drop of a key may run any code.
+    pub(super) fn make_room(&mut self, now: Nanos) -> Vec<K> {
+        if self.table.len() < self.sweep_at {
+            return Vec::new();
+        }
+        let gone = self.sweep(now).1;
+        self.sweep_at = FEW.max(2 * self.table.len());
+        gone
     }
 
-    /// Adds a key that is absent.
+    /// Adds a key that is absent and has been counted.
     pub(super) fn insert(
         &mut self,
         (hash, key): (u64, K),
         (policy, state): (P, P::State),
         now: Nanos,
     ) -> usize {
+        self.idle_from = Nanos::ZERO;
         let kept = match &*self.rule {
             Rule::One(_) => Kept::new(&policy, state, now),
             Rule::Each(_) => Kept::Line(self.common.line(policy, state)),
@@ -326,110 +343,73 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         self.table.insert_unique(hash, Entry { key, kept }, hash_of).bucket_index()
     }
 
-    /// Removes a key that is no limiter. It is to be dropped without the lock, as the drop of a key may run any code.
-    pub(super) fn remove(&mut self, bucket: usize) -> Option<K> {
-        self.table.get_bucket_entry(bucket).ok().map(|entry| entry.remove().0.key)
-    }
-
-    /// From when on a key is idle; `None` while it is in use. A limiter that has nothing to do becomes a state again.
-    pub(super) fn idle_at(&mut self, bucket: usize, now: Nanos) -> Option<Nanos> {
+    /// Removes a key that a refused call has added, unless the call was refused for now only, and the key would begin anew
+    /// with the next one: what its callers wait for would never come.
+    pub(super) fn remove(&mut self, bucket: usize, error: &Error, now: Nanos) -> Option<K> {
         let (kept, rule, stats) = self.kept(bucket);
-        kept.idle_at(rule, now, stats)
-    }
-
-    /// A key may be idle from then on.
-    pub(super) fn may_be_idle(&mut self, from: Nanos) {
-        self.idle_from = self.idle_from.min(from);
-        self.look_at = self.look_at.min(from);
-        self.in_use_since = None;
+        let is_idle = kept.idle_at(rule, now, stats).is_some_and(|idle_at| idle_at <= now);
+        if matches!(error, Error::Denied { .. }) && !is_idle {
+            return None;
+        }
+        self.common.keys.fetch_sub(1, Ordering::Relaxed);
+        self.table.get_bucket_entry(bucket).ok().map(|entry| entry.remove().0.key)
     }
 
     /// Removes all idle keys, unless it is known that there are none. Returns how many keys it looked at, and those that
     /// go.
-    pub(super) fn sweep_idle(&mut self, now: Nanos) -> (usize, Vec<K>) {
+    pub(super) fn sweep(&mut self, now: Nanos) -> (usize, Vec<K>) {
         if self.idle_from > now {
             return (0, Vec::new());
         }
-        (self.table.len(), self.sweep(now, |_, idle_at| idle_at <= now))
-    }
-
-    /// Removes the keys that are not in use and for which `goes` returns `true`.
-    pub(super) fn sweep(&mut self, now: Nanos, mut goes: impl FnMut(&K, Nanos) -> bool) -> Vec<K> {
         let Self { table, rule, stats, common, .. } = self;
-        let (mut earliest, mut is_in_use) = (NEVER, false);
-        let leaves = |Entry { key, kept }: &mut Entry<K, P>| {
-            let Some(idle_at) = kept.idle_at(rule, now, stats) else {
-                is_in_use = true;
-                return false;
-            };
-            let goes = goes(key, idle_at);
+        let (looked, mut idle_from) = (table.len(), NEVER);
+        let leaves = |Entry { kept, .. }: &mut Entry<K, P>| {
+            let idle_at = kept.idle_at(rule, now, stats);
+            let goes = idle_at.is_some_and(|idle_at| idle_at <= now);
             if !goes {
-                earliest = earliest.min(idle_at);
+                // Of a key in use it is not known.
+                idle_from = idle_from.min(idle_at.unwrap_or_default());
             } else if let Kept::Line(line) = kept {
                 // What it has counted stays.
                 stats.add(line.stats());
             }
             goes
         };
-        let gone = table.extract_if(leaves).map(|entry| entry.key).collect();
-        // Memory comes back in steps as short as those of growth.
+        let gone: Vec<_> = table.extract_if(leaves).map(|entry| entry.key).collect();
+        common.keys.fetch_sub(gone.len(), Ordering::Relaxed);
         if table.len() < table.capacity() / 8 {
             table.shrink_to(2 * table.len(), |entry| common.hasher.hash_one(&entry.key));
         }
-        (self.idle_from, self.look_at) = (earliest, earliest);
-        if is_in_use {
-            // To be looked at after as long again.
-            let since = *self.in_use_since.get_or_insert(now);
-            self.idle_from = Nanos::ZERO;
-            self.look_at = earliest.min(now.saturating_add(now.since(since)));
-        } else {
-            self.in_use_since = None;
-        }
-        gone
+        self.idle_from = idle_from;
+        (looked, gone)
     }
 
-    /// Puts all keys under another rule, unless a later one holds already. Returns what is left to do without a lock: also
-    /// to drop the old rule.
+    /// Puts all keys under another rule. Returns what is left to do without the lock: also to drop the old rule.
     pub(super) fn set_rule(
         &mut self,
-        number: u64,
         rule: &Arc<Rule<K, P>>,
-    ) -> (Vec<AfterUnlock>, Option<Arc<Rule<K, P>>>) {
+    ) -> (Vec<AfterUnlock>, Arc<Rule<K, P>>) {
         let (now, mut after) = (self.now(), Vec::new());
-        if self.changes > number {
-            return (after, None);
-        }
+        // The function of the key may panic: before anything is changed.
+        let policies: Vec<_> = self.keys().map(|key| rule.policy(key)).collect();
         let buckets: Vec<_> = self.table.iter_buckets().collect();
-        match &**rule {
-            Rule::One(policy) => {
-                for bucket in buckets {
-                    match self.copy(bucket, now) {
-                        Some((old, mut state)) => {
-                            policy.migrate(&old, &mut state, now);
-                            *self.kept(bucket).0 = Kept::new(policy, state, now);
-                        }
-                        None => after.push(self.line(bucket).set_policy_quietly(policy.clone())),
-                    }
+        for (bucket, policy) in buckets.into_iter().zip(policies) {
+            match (&**rule, self.copy(bucket, now)) {
+                (Rule::One(_), Some((old, mut state))) => {
+                    policy.migrate(&old, &mut state, now);
+                    *self.kept(bucket).0 = Kept::new(&policy, state, now);
                 }
-            }
-            Rule::Each(policy_of) => {
-                // The function of the key may panic: before anything is changed.
-                let policies: Vec<_> = self.keys().map(policy_of).collect();
-                for (bucket, policy) in buckets.into_iter().zip(policies) {
-                    after.push(self.line(bucket).set_policy_quietly(policy));
-                }
+                _ => after.push(self.line(bucket).set_policy_quietly(policy)),
             }
         }
-        self.may_be_idle(Nanos::ZERO);
-        self.changes = number;
-        (after, Some(mem::replace(&mut self.rule, Arc::clone(rule))))
+        self.idle_from = Nanos::ZERO;
+        (after, mem::replace(&mut self.rule, Arc::clone(rule)))
     }
 
     /// Calls the function of the key again for one key.
     pub(super) fn refresh(&mut self, bucket: usize) -> Option<AfterUnlock> {
         let Rule::Each(policy_of) = &*self.rule else { return None };
         let policy = policy_of(&self.table.get_bucket(bucket)?.key);
-        self.may_be_idle(Nanos::ZERO);
         Some(self.line(bucket).set_policy_quietly(policy))
     }
 

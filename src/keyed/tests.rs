@@ -1,5 +1,6 @@
 //! Ownership of the table and of its keys, checked by reference counts.
 
+use std::hash::Hash;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -33,7 +34,7 @@ fn shares<P: Policy>(limiter: &KeyedRateLimiter<u64, P>) -> usize {
 
 /// Whether the only key stays in the table although it is idle. If not, this call removes it.
 fn is_kept<P: Policy<Cost = u32>>(limiter: &KeyedRateLimiter<u64, P>, other: u64) -> bool {
-    let asked = limiter.try_acquire(&other, 1).map(drop);
+    let asked = limiter.at(&other).try_acquire(1).map(drop);
     match asked {
         Ok(()) => false,
         Err(Error::TooManyKeys { .. }) => true,
@@ -44,7 +45,7 @@ fn is_kept<P: Policy<Cost = u32>>(limiter: &KeyedRateLimiter<u64, P>, other: u64
 #[test]
 fn a_key_is_forgotten_after_all_its_grants_are_gone() {
     let (clock, limiter) = bursty();
-    let borrowed = limiter.try_acquire(&1, 1).expect("stored");
+    let borrowed = limiter.at(&1).try_acquire(1).expect("stored");
     assert_eq!(shares(&limiter), 1);
     clock.advance(LATER);
     assert!(is_kept(&limiter, 2));
@@ -52,7 +53,7 @@ fn a_key_is_forgotten_after_all_its_grants_are_gone() {
     assert_eq!(shares(&limiter), 2);
     assert!(is_kept(&limiter, 2));
     let owned = owned.into_owned();
-    let second = limiter.try_acquire(&1, 1).expect("stored").into_owned();
+    let second = limiter.at(&1).try_acquire(1).expect("stored").into_owned();
     // The key is a limiter by now, of which the second one has a share.
     assert_eq!(shares(&limiter), 2);
     clock.advance(LATER);
@@ -69,7 +70,7 @@ fn a_key_is_forgotten_after_all_its_grants_are_gone() {
 fn a_grant_of_a_key_is_dropped_on_another_thread_or_in_a_panic() {
     let (clock, limiter) = bursty();
     for key in (0..10).step_by(2) {
-        let grant = limiter.try_acquire(&key, 1).expect("room").into_owned();
+        let grant = limiter.at(&key).try_acquire(1).expect("room").into_owned();
         clock.advance(LATER);
         assert!(is_kept(&limiter, key + 1));
         let ended = thread::spawn(move || {
@@ -86,10 +87,10 @@ fn a_grant_of_a_key_is_dropped_on_another_thread_or_in_a_panic() {
 #[test]
 fn a_future_of_a_key_has_a_share_of_the_table() {
     let (clock, limiter) = bursty();
-    drop(limiter.acquire_owned(1, 1));
+    drop(limiter.at(&1).into_owned().acquire(1));
     assert_eq!((shares(&limiter), limiter.len()), (1, 0));
     let mut context = Context::from_waker(Waker::noop());
-    let mut future = Box::pin(limiter.acquire_owned(1, 5));
+    let mut future = Box::pin(limiter.at(&1).into_owned().acquire(5));
     assert_eq!(shares(&limiter), 2);
     let Poll::Ready(grant) = future.as_mut().poll(&mut context) else { panic!("on credit") };
     drop(future);
@@ -97,9 +98,9 @@ fn a_future_of_a_key_has_a_share_of_the_table() {
     drop(grant);
     assert_eq!(shares(&limiter), 1);
     // The grant of a caller that waited holds a share of the key's line only.
-    let [mut first, second] = [1, 1].map(|n| Box::pin(limiter.acquire_owned(1, n)));
+    let [mut first, second] = [1, 1].map(|n| Box::pin(limiter.at(&1).into_owned().acquire(n)));
     assert!(first.as_mut().poll(&mut context).is_pending());
-    assert_eq!((shares(&limiter), limiter.queue_len(&1)), (3, 1));
+    assert_eq!((shares(&limiter), limiter.at(&1).queue_len()), (3, 1));
     drop(second);
     clock.advance(LATER);
     let Poll::Ready(grant) = first.as_mut().poll(&mut context) else { panic!("it is due") };
@@ -114,11 +115,11 @@ fn a_future_of_a_key_has_a_share_of_the_table() {
 #[test]
 fn a_place_in_flight_at_a_key_outlives_the_limiter() {
     let (_, limiter) = limiter(InFlight::new(2));
-    let grants = [(); 2].map(|()| limiter.try_acquire(&1, 1).map(Grant::into_owned));
+    let grants = [(); 2].map(|()| limiter.at(&1).try_acquire(1).map(Grant::into_owned));
     let [first, second] = grants.map(|grant| grant.expect("free"));
-    assert_eq!((shares(&limiter), limiter.available(&1)), (1, 0));
+    assert_eq!((shares(&limiter), limiter.at(&1).available()), (1, 0));
     drop(first);
-    assert_eq!(limiter.available(&1), 1);
+    assert_eq!(limiter.at(&1).available(), 1);
     assert!(is_kept(&limiter, 2));
     let table = Arc::downgrade(&limiter.table);
     drop(limiter);
@@ -128,7 +129,7 @@ fn a_place_in_flight_at_a_key_outlives_the_limiter() {
 
     let (_, limiter) = bursty();
     let table = Arc::downgrade(&limiter.table);
-    let grant = limiter.try_acquire(&1, 1).expect("stored").into_owned();
+    let grant = limiter.at(&1).try_acquire(1).expect("stored").into_owned();
     drop(limiter);
     assert_eq!(table.strong_count(), 1);
     grant.refund();
@@ -137,57 +138,27 @@ fn a_place_in_flight_at_a_key_outlives_the_limiter() {
 
 /// The first call creates the key, the second one finds it.
 #[track_caller]
-fn is_asked_by<K, Q>(key: &Q, of: impl FnOnce(&KeyedRateLimiter<K, InFlight>))
+fn is_asked_by<Q>(key: &Q, of: impl FnOnce(&KeyedRateLimiter<Q::Owned, InFlight>))
 where
-    K: std::hash::Hash + Eq + Send + Clone + 'static,
-    Q: super::ToKey<K> + Sync + ?Sized,
+    Q: ToOwned<Owned: Hash + Eq + Send + Sync + 'static> + Hash + Eq + Sync + ?Sized,
 {
     let limiter = KeyedRateLimiter::with_clock(InFlight::new(2), ManualClock::new());
-    let _grant = limiter.try_acquire(key, 1).expect("two places");
-    let _second = limiter.blocking_acquire(key, 1).expect("two places");
-    assert!(limiter.try_acquire(key, 1).is_err());
+    let _grant = limiter.at(key).try_acquire(1).expect("two places");
+    let _second = limiter.at(key).blocking_acquire(1).expect("two places");
+    assert!(limiter.at(key).try_acquire(1).is_err());
     assert_eq!(limiter.len(), 1);
     of(&limiter);
 }
 
 #[test]
 fn keys_are_named_by_their_borrowed_forms() {
-    use std::borrow::Cow;
-    use std::path::{Path, PathBuf};
-    use std::sync::Arc;
+    use std::path::Path;
 
-    is_asked_by::<String, str>("key", |limiter| {
-        assert_eq!(limiter.available(&"key".to_owned()), 0);
-    });
-    is_asked_by::<Arc<str>, str>("key", |limiter| {
-        assert_eq!(limiter.available::<Arc<str>>(&Arc::from("key")), 0);
-    });
-    is_asked_by::<Box<str>, str>("key", |limiter| assert_eq!(limiter.available("other"), 2));
-    is_asked_by::<Cow<'static, str>, str>("key", |limiter| assert_eq!(limiter.available("key"), 0));
-    is_asked_by::<&'static str, &'static str>(&"key", |limiter| {
-        assert_eq!(limiter.available(&"key"), 0);
-    });
-    is_asked_by::<u64, u64>(&7, |limiter| assert_eq!(limiter.available(&7), 0));
-    is_asked_by::<(u32, String), _>(&(7, "key".to_owned()), |_| {});
-    is_asked_by::<Vec<u8>, [u8]>(b"key", |_| {});
-    is_asked_by::<Arc<[u8]>, [u8]>(b"key", |_| {});
-    is_asked_by::<Box<[u8]>, [u8]>(b"key", |_| {});
-    is_asked_by::<PathBuf, Path>(Path::new("key"), |_| {});
-    is_asked_by::<Arc<Path>, Path>(Path::new("key"), |_| {});
-}
-
-/// An alarm of tokio's clock would move paused time while no caller waits.
-#[cfg(feature = "tokio")]
-#[test]
-fn idle_keys_set_no_alarm_by_the_clock_of_tokio() {
-    use crate::clock::Clock;
-
-    let alarm = |clock: Clock| {
-        let policy = SmoothBursty::new(Rate::per_second(1.0));
-        let limiter = KeyedRateLimiter::<u64, _>::with_clock(policy, clock);
-        limiter.try_acquire(&1, 1).expect("a full store");
-        limiter.table.alarm.lock().is_some()
-    };
-    assert!(alarm(ManualClock::new().into()));
-    assert!(!alarm(Clock::tokio()));
+    is_asked_by("key", |limiter| assert_eq!(limiter.at(&"key".to_owned()).available(), 0));
+    is_asked_by::<Arc<str>>(&Arc::from("key"), |_| {});
+    is_asked_by(&"key", |limiter| assert_eq!(limiter.at(&"key").available(), 0));
+    is_asked_by(&7, |limiter| assert_eq!(limiter.at(&7).available(), 0));
+    is_asked_by(&(7, "key".to_owned()), |_| {});
+    is_asked_by::<[u8]>(b"key", |_| {});
+    is_asked_by(Path::new("key"), |_| {});
 }

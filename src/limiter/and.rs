@@ -41,13 +41,13 @@ mod tests;
 /// let customers = KeyedRateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 1), &clock);
 /// let all = RateLimiter::with_clock(InFlight::new(2), &clock);
 ///
-/// let ann = customers.at("ann".to_owned()).and(&all);
+/// let ann = customers.at("ann").into_owned().and(&all);
 /// let (first, second) = (ann.acquire(1).await?, ann.acquire(1).await?);
 /// assert_eq!((second.waited().as_millis(), second.limited_by()), (100, Some(Part::new(0, 2))));
 /// // Two are in flight, so others are refused by the second limiter, and keep what the first one gave them.
-/// let bob = customers.at("bob".to_owned()).and(&all);
+/// let bob = customers.at("bob").into_owned().and(&all);
 /// let error = bob.try_acquire(1).await.unwrap_err();
-/// assert_eq!((error.part(), customers.available("bob")), (Some(Part::new(1, 2)), 1));
+/// assert_eq!((error.part(), customers.at("bob").available()), (Some(Part::new(1, 2)), 1));
 /// drop(first);
 /// bob.try_acquire(1).await?;
 /// # Ok::<(), tollgate::Error>(()) })?;

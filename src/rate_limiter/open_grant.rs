@@ -7,7 +7,7 @@ use crate::sync::{AtomicU64, Ordering};
 pub(crate) struct GrantId(u64);
 
 impl GrantId {
-    /// `shard` is less than `shards`, a power of two.
+    /// `shard` is less than `shards`.
     pub(crate) fn new(number: u64, shard: usize, shards: usize) -> Self {
         Self((number.wrapping_add(1) * shards as u64).wrapping_add(shard as u64))
     }

@@ -14,12 +14,12 @@ use super::script::Scripted;
 use super::shared::SharedKey;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::keyed::GrantOrWait;
+use crate::keyed::at_key::AtKey;
 use crate::limiter::{Acquire, Ask, Limiter, Queue, Reservation, sealed::Sealed};
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::policy::{Cost, Limit, PolicyExt, Quota};
-use crate::rate_limiter::{Grant, RateLimiter};
+use crate::rate_limiter::Grant;
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
 use crate::wait_queue::{End, WaiterId};
@@ -36,7 +36,7 @@ enum Progress<P: Scripted> {
     Waiting(WaiterId),
     Over(Option<Outcome>),
     /// In the queue of the local limiter; how long it had waited before; whether Redis was away since.
-    Local(Acquire<RateLimiter<P>>, Duration, bool),
+    Local(Acquire<AtKey<'static, 'static, Arc<str>, P>>, Duration, bool),
 }
 
 impl<P: Scripted> Default for RedisPlace<P> {
@@ -122,11 +122,11 @@ impl<P: Scripted, C: Connection> Caller<'_, P, C> {
     }
 
     /// Redis is away: asks the local limiter.
-    fn ask_local_limiter(&self, waited: Duration) -> Result<GrantOrWait<'static, P>, Error> {
+    fn ask_local_limiter(&self, waited: Duration) -> Acquire<AtKey<'static, 'static, Arc<str>, P>> {
         let Some(local) = &self.shared.core.local else {
             unreachable!("`Outcome::Local` needs a local limiter")
         };
-        local.grant_or_wait(&self.shared.key, &self.local_ask(waited))
+        Acquire::new(local.at(&self.shared.key).into_owned(), self.local_ask(waited))
     }
 
     /// With the time that is left.
@@ -183,16 +183,8 @@ impl<P: Scripted, C: Connection> Caller<'_, P, C> {
                     Some(Outcome::Local) => {
                         let now = this.shared.core.context.options.clock.now();
                         let waited = now.since(this.place.arrived.unwrap_or(now));
-                        let answer = match this.ask_local_limiter(waited) {
-                            Ok(GrantOrWait::Waiting(limiter)) => {
-                                let acquire = Acquire::new(limiter, this.local_ask(waited));
-                                this.place.progress = Progress::Local(acquire, waited, false);
-                                continue;
-                            }
-                            Ok(GrantOrWait::Granted(grant)) => Ok(grant),
-                            Err(error) => Err(error),
-                        };
-                        return Poll::Ready(this.served_locally(answer, waited));
+                        let acquire = this.ask_local_limiter(waited);
+                        this.place.progress = Progress::Local(acquire, waited, false);
                     }
                     None => panic!("`Acquire` polled after it was ready"),
                 },

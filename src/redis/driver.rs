@@ -27,8 +27,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     /// As [`KeyLine::close`], of the local limiter as well.
     pub(super) fn end(&self, end: End<'_>) -> bool {
         let (context, key) = (&self.core.context, &self.key);
-        let local =
-            || self.core.local.as_ref().is_none_or(|local| local.at(Arc::clone(key)).end(end));
+        let local = || self.core.local.as_ref().is_none_or(|local| local.at(key).end(end));
         let answer = context.options.clock.ask(|| self.with_lock(|line| line.close(end)));
         answer && (matches!(end, End::IsClosed) || local())
     }

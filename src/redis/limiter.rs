@@ -178,7 +178,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.core.context.observer.paused(duration);
         if let Some(local) = &self.shared.core.local {
             // Redis is paused even if the local limiter has too many keys.
-            let _ = local.pause_for(&self.shared.key, duration);
+            let _ = local.at(&self.shared.key).pause_for(duration);
         }
         confirmed(answer).await.map(drop)
     }
@@ -205,7 +205,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     pub async fn resume(&self) -> Result<(), Error> {
         let answer = self.shared.with_lock(|line| line.request(KeyChange::of(vec![b'E'])));
         if let Some(local) = &self.shared.core.local {
-            let _ = local.resume(&self.shared.key);
+            let _ = local.at(&self.shared.key).resume();
         }
         self.shared.core.context.observer.report(&Event::Resumed);
         confirmed(answer).await.map(drop)

@@ -98,7 +98,7 @@ impl<C: Cost> RateLimit<C> {
     /// let tenants = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
     /// let middleware = RateLimit::by(
     ///     |request, _| Some(request.headers().get("x-tenant")?.to_str().ok()?.to_owned()),
-    ///     move |tenant| Some(tenants.at(tenant.to_owned())),
+    ///     move |tenant| Some(tenants.at(tenant).into_owned()),
     /// );
     /// ```
     ///

@@ -212,7 +212,7 @@ impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
 /// let policy = TokenBucket::new(Rate::per_second(5.0), 10);
 /// let hosts = KeyedRateLimiter::<String, _>::with_clock(policy, &clock);
 /// let by_host = move |request: &http::request::Parts| {
-///     hosts.at(request.uri.host().unwrap_or_default().to_owned())
+///     hosts.at(request.uri.host().unwrap_or_default()).into_owned()
 /// };
 /// let service = ServiceBuilder::new()
 ///     .layer(RateLimitLayer::by(by_host).cost(|request| if request.uri.path() == "/big" { 10 } else { 1 }))

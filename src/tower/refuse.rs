@@ -118,7 +118,7 @@ impl RefuseLayer {
     }
 
     /// The limiter that `choose` returns for the IP address of the client, see [`ClientIp`]. With a limit for all clients:
-    /// `clients.at(ip).and(&all)`.
+    /// `clients.at(&ip).into_owned().and(&all)`.
     ///
     /// If the server does not say from where a request comes, the request is refused with 503, by a limit of the name
     /// `"no-peer-address"`.
@@ -133,7 +133,7 @@ impl RefuseLayer {
     /// let clients = KeyedRateLimiter::<IpAddr, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
     /// let ip = ClientIp::peer::<ConnectInfo<SocketAddr>>()
     ///     .trusted_proxies("x-forwarded-for", ["10.0.0.0/8"])?; // without this line: no proxy
-    /// let app: Router = Router::new().layer(RefuseLayer::by_ip(ip, move |ip| clients.at(ip)));
+    /// let app: Router = Router::new().layer(RefuseLayer::by_ip(ip, move |ip| clients.at(&ip).into_owned()));
     /// let app = app.into_make_service_with_connect_info::<SocketAddr>(); // for `axum::serve`
     /// # Ok::<(), tollgate::tower::InvalidProxy>(())
     /// ```
@@ -169,7 +169,7 @@ impl RefuseLayer {
     /// let keys = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
     /// let all = RateLimiter::new(InFlight::new(1000));
     /// let layer = RefuseLayer::by_header("x-api-key", move |key| {
-    ///     keys.at(key.unwrap_or_default().to_owned()).and(&all) // those without a key share a limit
+    ///     keys.at(key.unwrap_or_default()).into_owned().and(&all) // those without a key share a limit
     /// });
     /// ```
     #[must_use]

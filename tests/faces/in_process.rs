@@ -1,8 +1,7 @@
 //! The limiters of one process.
 
 use tollgate::{
-    AnyRateLimiter, AtKey, KeyedRateLimiter, Limiter, ManualClock, OwnedLimiter, RateLimiter,
-    Unlimited,
+    AnyRateLimiter, AtKey, KeyedRateLimiter, ManualClock, OwnedLimiter, RateLimiter, Unlimited,
 };
 
 use super::faces::*;
@@ -12,8 +11,8 @@ fn plain<P: TestPolicy>(policy: P, clock: ManualClock) -> RateLimiter<P> {
     RateLimiter::builder(policy).clock(clock).name("face").build()
 }
 
-fn at_key<P: TestPolicy>(policy: P, clock: ManualClock) -> AtKey<&'static str, P> {
-    KeyedRateLimiter::builder(policy).clock(clock).name("face").build().at("key")
+fn at_key<P: TestPolicy>(policy: P, clock: ManualClock) -> AtKey<'static, 'static, str, P> {
+    KeyedRateLimiter::builder(policy).clock(clock).name("face").build().at("key").into_owned()
 }
 
 /// A limiter that holds no caller back.

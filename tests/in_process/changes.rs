@@ -397,14 +397,14 @@ fn a_change_of_the_steps_counts_those_of_the_new_period() {
             let limiter = RateLimiter::with_clock(old.clone(), &clock);
             let keyed = KeyedRateLimiter::<u32, _>::builder(old.clone()).clock(&clock).build();
             limiter.try_acquire(taken).expect("a full bucket");
-            keyed.try_acquire(&7, taken).expect("a full bucket");
+            keyed.at(&7).try_acquire(taken).expect("a full bucket");
             clock.set(ms(12_300 + 9_990));
             limiter.set_policy(new.clone());
             keyed.set_policy(new.clone());
-            assert_eq!([limiter.available(), keyed.available(&7)], left, "{new:?}");
+            assert_eq!([limiter.available(), keyed.at(&7).available()], left, "{new:?}");
             // What has not come yet comes with the next step.
             clock.set(secs(1000) + ms(12_300));
-            assert_eq!([limiter.available(), keyed.available(&7)], [100, 100], "{new:?}");
+            assert_eq!([limiter.available(), keyed.at(&7).available()], [100, 100], "{new:?}");
         }
     }
 }

@@ -4,8 +4,8 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Waker};
 
 use tollgate::{
-    Error, FixedWindow, InFlight, KeyedRateLimiter, Limiter, LockOut, ManualClock, Rate,
-    RateLimiter, TokenBucket, Unlimited,
+    Error, FixedWindow, InFlight, KeyedRateLimiter, LockOut, ManualClock, Rate, RateLimiter,
+    TokenBucket, Unlimited,
 };
 
 use crate::support::wakers::Count;
@@ -145,11 +145,11 @@ fn a_policy_around_another_one_is_drained_with_its_places() {
 fn a_map_is_closed_at_all_keys_and_stays_so() {
     let clock = ManualClock::new();
     let limiter = KeyedRateLimiter::with_clock(bucket(), &clock);
-    let kept = limiter.try_acquire(&1, 3).expect("ready");
-    limiter.try_acquire(&2, 1).expect("ready");
-    limiter.try_acquire(&3, 10).expect("ready");
-    let mut waiting = limiter.acquire(&3, 1);
-    let place = limiter.reserve(&3, 1).expect("a place");
+    let kept = limiter.at(&1).try_acquire(3).expect("ready");
+    limiter.at(&2).try_acquire(1).expect("ready");
+    limiter.at(&3).try_acquire(10).expect("ready");
+    let mut waiting = limiter.at(&3).acquire(1);
+    let place = limiter.at(&3).reserve(1).expect("a place");
     assert!(is_waiting(&mut waiting) && !limiter.is_closed());
     let clone = limiter.clone();
     limiter.close();
@@ -159,27 +159,26 @@ fn a_map_is_closed_at_all_keys_and_stays_so() {
         for key in 1..=5 {
             for n in [0, 1] {
                 // More calls than there are between two sweeps.
-                (0..40).for_each(|_| closed(clone.try_acquire(&key, n)));
-                closed(clone.blocking_acquire(&key, n));
-                closed(clone.blocking_try_acquire_timeout(&key, n, secs(1)));
-                closed(clone.reserve(&key, n));
+                (0..40).for_each(|_| closed(clone.at(&key).try_acquire(n)));
+                closed(clone.at(&key).blocking_acquire(n));
+                closed(clone.at(&key).blocking_try_acquire_timeout(n, secs(1)));
+                closed(clone.at(&key).reserve(n));
             }
-            assert!(clone.is_closed() && clone.at(key).is_closed());
+            assert!(clone.is_closed() && clone.at(&key).is_closed());
         }
-        closed(clone.pause_for(&1, secs(1)));
+        closed(clone.at(&1).pause_for(secs(1)));
     };
     is_closed();
     kept.refund();
     clock.advance(secs(60));
     limiter.set_policy(bucket());
     limiter.remove_idle();
-    limiter.retain(|_| false);
     limiter.close();
-    limiter.at(4).close();
+    limiter.at(&4).close();
     is_closed();
     let stats = limiter.stats();
     assert_eq!(stats.granted, 3);
-    closed(limiter.try_acquire(&2, 1));
+    closed(limiter.at(&2).try_acquire(1));
     assert_eq!(limiter.stats().refused, stats.refused + 1);
 }
 
@@ -187,39 +186,38 @@ fn a_map_is_closed_at_all_keys_and_stays_so() {
 fn a_map_is_drained_when_no_key_has_waiters_or_places() {
     let clock = ManualClock::new();
     let limiter = KeyedRateLimiter::with_clock(InFlight::new(1), &clock);
-    let held = [1, 2].map(|key| limiter.try_acquire(&key, 1).expect("free"));
-    let mut waiting = limiter.acquire(&2, 1);
+    let held = [1, 2].map(|key| limiter.at(&key).try_acquire(1).expect("free"));
+    let mut waiting = limiter.at(&2).acquire(1);
     assert!(is_waiting(&mut waiting));
     let (count, waker) = Count::new();
     let mut drain = pin!(limiter.drain());
     assert!(!is_ready(&mut drain, &waker));
-    closed(limiter.try_acquire(&1, 1));
-    closed(limiter.try_acquire(&3, 1));
+    closed(limiter.at(&1).try_acquire(1));
+    closed(limiter.at(&3).try_acquire(1));
     drop(held);
     assert!(!is_ready(&mut drain, &waker));
     let before = count.get();
     drop(outcome(&mut waiting).expect("served"));
     assert!(count.get() > before && is_ready(&mut drain, &waker));
-    closed(limiter.try_acquire(&2, 1));
+    closed(limiter.at(&2).try_acquire(1));
 }
 
 #[test]
 fn a_key_is_closed_alone_even_if_there_is_no_room_for_it() {
     let clock = ManualClock::new();
     let limiter = KeyedRateLimiter::builder(bucket()).max_keys(1).clock(&clock).build();
-    limiter.try_acquire(&1, 10).expect("ready");
-    let bob = limiter.at(2);
+    limiter.at(&1).try_acquire(10).expect("ready");
+    let bob = limiter.at(&2);
     bob.close();
     bob.close();
     clock.advance(secs(60));
     // It is not idle, and what it is stays.
     limiter.remove_idle();
-    limiter.retain(|_| false);
-    closed(limiter.try_acquire(&2, 1));
-    closed(limiter.try_acquire(&2, 0));
-    closed(limiter.blocking_acquire(&2, 1));
-    assert!(bob.is_closed() && !limiter.is_closed() && !limiter.at(1).is_closed());
-    assert_eq!((limiter.len(), limiter.available(&2)), (1, 0));
+    closed(limiter.at(&2).try_acquire(1));
+    closed(limiter.at(&2).try_acquire(0));
+    closed(limiter.at(&2).blocking_acquire(1));
+    assert!(bob.is_closed() && !limiter.is_closed() && !limiter.at(&1).is_closed());
+    assert_eq!((limiter.len(), limiter.at(&2).available()), (1, 0));
 }
 
 #[test]

@@ -67,10 +67,10 @@ fn a_key_is_paused_and_resumed_alone() {
     let clock = ManualClock::new();
     let limiter: KeyedRateLimiter<String, _> =
         KeyedRateLimiter::with_clock(FixedWindow::new(10, secs(60)), &clock);
-    limiter.pause_for("alice", secs(60)).expect("room");
-    assert_eq!((limiter.available("alice"), limiter.available("bob")), (0, 10));
-    limiter.resume("alice").expect("room");
-    assert_eq!(limiter.available("alice"), 10);
+    limiter.at("alice").pause_for(secs(60)).expect("room");
+    assert_eq!((limiter.at("alice").available(), limiter.at("bob").available()), (0, 10));
+    limiter.at("alice").resume().expect("room");
+    assert_eq!(limiter.at("alice").available(), 10);
 }
 
 /// As if it had never begun, whatever is charged and given back in that instant.

@@ -200,10 +200,10 @@ fn all_keys_are_one_and_parts_have_a_label() {
     publisher.add(&limiter);
     with_local_recorder(&values, || {
         for key in 0..100 {
-            limiter.blocking_acquire(&key, (1, 1)).expect("it is full");
-            limiter.blocking_acquire(&key, (1, 1)).expect("waits for a second");
+            limiter.at(&key).blocking_acquire((1, 1)).expect("it is full");
+            limiter.at(&key).blocking_acquire((1, 1)).expect("waits for a second");
         }
-        let _places = [99, 99].map(|key| limiter.reserve(&key, (1, 1)).expect("a place"));
+        let _places = [99, 99].map(|key| limiter.at(&key).reserve((1, 1)).expect("a place"));
         publisher.publish();
     });
     let shown = values.shown();

@@ -119,10 +119,10 @@ fn all_keys_report_to_one_listener() {
         .on_event(seen.listener())
         .build();
     for key in 0..3 {
-        limiter.blocking_acquire(&key, 2).expect("it is full");
-        limiter.blocking_acquire(&key, key.max(1)).expect("it waits for 1, 1 and 2 s");
+        limiter.at(&key).blocking_acquire(2).expect("it is full");
+        limiter.at(&key).blocking_acquire(key.max(1)).expect("it waits for 1, 1 and 2 s");
     }
-    limiter.pause_for(&7, SECOND).expect("there is room");
+    limiter.at(&7).pause_for(SECOND).expect("there is room");
     limiter.set_policy(TokenBucket::new(Rate::per_second(2.0), 2));
     limiter.set_policies(|_| TokenBucket::new(Rate::per_second(3.0), 2));
     let changed = "the policy was changed";

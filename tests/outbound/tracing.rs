@@ -61,7 +61,7 @@ fn long_waits_pauses_and_changes_are_events() {
         limiter.pause_for(Duration::from_millis(1_500));
         limiter.set_rate(Rate::per_second(4.0));
         let keyed = KeyedRateLimiter::builder(policy.clone()).clock(&clock).build();
-        keyed.pause_for("alice", Duration::from_secs(2)).expect("there is room");
+        keyed.at("alice").pause_for(Duration::from_secs(2)).expect("there is room");
         keyed.set_policy(policy);
         let _: KeyedRateLimiter<String, _> = keyed;
     });

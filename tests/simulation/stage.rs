@@ -220,13 +220,13 @@ fn made<P: Policy<Cost = u32> + std::fmt::Debug>(
         let table = KeyedRateLimiter::builder(policy(0)).clock(clock.clone()).max_keys(KEYS);
         // Else a hoard would be full at first.
         let table = table.max_waiters(plan.max_waiters).absent_is_new(plan.is_hoard()).build();
-        drop(table.try_acquire(&KEY, 0).expect("a limit"));
-        let (changed, key) = (table.clone(), table.at(KEY));
+        drop(table.at(&KEY).try_acquire(0).expect("a limit"));
+        let (changed, key) = (table.clone(), table.at(&KEY).into_owned());
         return Leaf {
             any: AnyRateLimiter::new(key.clone()),
             plain: Box::new(key),
             change: Box::new(move |less| changed.set_policy(policy(less))),
-            crowd: Some(Box::new(move |key| table.try_acquire(&key, 1).map(drop))),
+            crowd: Some(Box::new(move |key| table.at(&key).try_acquire(1).map(drop))),
             laws,
         };
     }

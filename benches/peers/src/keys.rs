@@ -85,7 +85,7 @@ fn cases<K: Clone + Eq + Hash + Send + Sync + 'static>(
             "array of atomics",
             Box::new(move |key| array[key].fetch_add(clock.raw(), Ordering::AcqRel) < u64::MAX),
         ),
-        filled("tollgate", Box::new(move |key| ours.try_acquire(&a[key], 1).is_ok())),
+        filled("tollgate", Box::new(move |key| ours.at(&a[key]).try_acquire(1).is_ok())),
         filled("governor, its hash", Box::new(move |key| default_hash.check_key(&b[key]).is_ok())),
         filled("governor, our hash", Box::new(move |key| same_hash.check_key(&c[key]).is_ok())),
         filled(

@@ -430,20 +430,21 @@ fn for_a_limiter_no_time_passes_while_the_clock_is_set_back() {
                 let keyed =
                     KeyedRateLimiter::<u32, _>::builder(policy.clone()).clock(&clock).build();
                 clock.set(secs(3600));
-                let held = (limiter.try_acquire(1), keyed.try_acquire(&7, 1));
+                let held = (limiter.try_acquire(1), keyed.at(&7).try_acquire(1));
                 assert!(held.0.is_ok() && held.1.is_ok(), "{name}");
                 clock.set(secs(3600) + ms(500));
                 let available = limiter.available();
                 for elapsed in [secs(3600) + ms(500) - back, secs(3600), secs(3600) + ms(500)] {
                     clock.set(elapsed);
                     assert_eq!(limiter.available(), available, "{back:?} back, {name}");
-                    assert_eq!(keyed.available(&7), available, "{back:?} back, {name}");
+                    assert_eq!(keyed.at(&7).available(), available, "{back:?} back, {name}");
                     assert_eq!(limiter.quota().remaining, available, "{back:?} back, {name}");
                 }
                 clock.set(secs(3600) + ms(500) - back);
                 let granted: Vec<_> = std::iter::from_fn(|| limiter.try_acquire(1).ok()).collect();
                 assert_eq!(granted.len(), available as usize, "{back:?} back, {name}");
-                let of_key: Vec<_> = std::iter::from_fn(|| keyed.try_acquire(&7, 1).ok()).collect();
+                let of_key: Vec<_> =
+                    std::iter::from_fn(|| keyed.at(&7).try_acquire(1).ok()).collect();
                 assert_eq!(of_key.len(), available as usize, "{back:?} back, {name}");
             }
         }

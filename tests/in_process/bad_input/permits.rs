@@ -140,12 +140,12 @@ fn at_the_highest_rate_a_store_holds_what_it_should() {
                 let keyed = KeyedRateLimiter::<u32, _>::builder(policy(capacity)).clock(&clock);
                 let keyed = keyed.build();
                 limiter.try_acquire(capacity).expect(name);
-                keyed.try_acquire(&7, capacity).expect(name);
+                keyed.at(&7).try_acquire(capacity).expect(name);
                 clock.advance(Duration::from_nanos(u64::from(idle)));
                 let of = |ask: &dyn Fn() -> bool| (0..1000).filter(|_| ask()).count();
                 let all = [
                     of(&|| limiter.try_acquire(1).is_ok()),
-                    of(&|| keyed.try_acquire(&7, 1).is_ok()),
+                    of(&|| keyed.at(&7).try_acquire(1).is_ok()),
                 ];
                 let there = capacity.min(idle) as usize;
                 assert_eq!(all, [there; 2], "{name} of {capacity} after {idle} ns");

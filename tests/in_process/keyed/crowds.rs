@@ -7,7 +7,7 @@ use tollgate::{Error, FixedWindow, KeyedRateLimiter, ManualClock, Rate, TokenBuc
 use crate::support::{ms, secs};
 
 /// A million keys, each seen once: they never exceed the bound, and no call is refused for lack
-/// of room, because most keys are idle. When they stop coming, all go.
+/// of room, because most keys are idle.
 #[test]
 fn a_million_keys_stay_within_the_bound() {
     const KEYS: u64 = 1_000_000;
@@ -17,7 +17,7 @@ fn a_million_keys_stay_within_the_bound() {
     let limiter = KeyedRateLimiter::builder(policy).clock(&clock).max_keys(BOUND).build();
     let mut most = 0;
     for key in 0..KEYS {
-        limiter.try_acquire(&key, 1).expect("some are idle");
+        limiter.at(&key).try_acquire(1).expect("some are idle");
         if key % 10_000 == 0 {
             clock.advance(ms(1));
             most = most.max(limiter.len());
@@ -25,8 +25,8 @@ fn a_million_keys_stay_within_the_bound() {
     }
     assert!((10_000..=BOUND).contains(&most), "{most}");
     assert_eq!(limiter.stats().granted, KEYS);
-    clock.advance(secs(10));
-    assert_eq!(limiter.len(), 0);
+    clock.advance(ms(1));
+    assert_eq!((limiter.remove_idle() > 0, limiter.len()), (true, 0));
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn an_attack_by_keys_that_are_never_idle_is_turned_away() {
     let limiter = KeyedRateLimiter::builder(policy).clock(&clock).max_keys(BOUND).build();
     let mut refused = 0;
     for key in 0..3_000u64 {
-        if let Err(error) = limiter.try_acquire(&key, 1) {
+        if let Err(error) = limiter.at(&key).try_acquire(1) {
             assert!(matches!(error, Error::TooManyKeys { max: BOUND, .. }), "{error}");
             refused += 1;
         }
@@ -59,7 +59,7 @@ fn threads_at_the_same_keys_get_all_permits_and_no_more() {
             let (limiter, granted) = (&limiter, &granted);
             scope.spawn(move || {
                 for call in 0..CALLS {
-                    if limiter.try_acquire(&((call + thread) % 8), 1).is_ok() {
+                    if limiter.at(&((call + thread) % 8)).try_acquire(1).is_ok() {
                         granted.fetch_add(1, Ordering::Relaxed);
                     }
                 }

@@ -1,4 +1,4 @@
-//! Idle keys go by themselves, and only they; the number of keys is bounded.
+//! Idle keys go when new ones come, and only they; the number of keys is bounded.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn new_keys_take_the_room_of_idle_ones() {
     let (clock, limiter) = limiter(1_000_000);
     for round in 0..20 {
         for key in 0..10_000 {
-            limiter.try_acquire(&(10_000 * round + key), 1).expect("a full store");
+            limiter.at(&(10_000 * round + key)).try_acquire(1).expect("a full store");
         }
         clock.advance(ms(1_001));
         assert!(limiter.len() <= 20_000, "{} keys", limiter.len());
@@ -39,12 +39,12 @@ fn new_keys_take_the_room_of_idle_ones() {
 #[test]
 fn a_key_that_owes_something_stays() {
     let (clock, limiter) = limiter(1);
-    limiter.try_acquire(&1, 61).expect("prepaid");
+    limiter.at(&1).try_acquire(61).expect("prepaid");
     clock.advance(secs(59));
-    assert!(too_many(limiter.try_acquire(&2, 1)));
-    assert_eq!(limiter.try_acquire(&1, 1).expect_err("refused").retry_after(), Some(secs(1)));
+    assert!(too_many(limiter.at(&2).try_acquire(1)));
+    assert_eq!(limiter.at(&1).try_acquire(1).expect_err("refused").retry_after(), Some(secs(1)));
     clock.advance(secs(2));
-    assert!(limiter.try_acquire(&2, 1).is_ok());
+    assert!(limiter.at(&2).try_acquire(1).is_ok());
     assert_eq!(limiter.keys(), [2]);
 }
 
@@ -52,21 +52,21 @@ fn a_key_that_owes_something_stays() {
 fn at_the_bound_existing_keys_keep_working() {
     let (clock, limiter) = limiter(100);
     for key in 0..100 {
-        limiter.try_acquire(&key, 1).expect("a full store");
+        limiter.at(&key).try_acquire(1).expect("a full store");
     }
     for key in 100..1_000 {
-        assert!(too_many(limiter.try_acquire(&key, 1)));
-        assert!(too_many(limiter.reserve(&key, 1)));
-        assert!(too_many(limiter.pause_for(&key, secs(1))));
-        assert!(too_many(limiter.blocking_acquire(&key, 1)));
+        assert!(too_many(limiter.at(&key).try_acquire(1)));
+        assert!(too_many(limiter.at(&key).reserve(1)));
+        assert!(too_many(limiter.at(&key).pause_for(secs(1))));
+        assert!(too_many(limiter.at(&key).blocking_acquire(1)));
     }
     assert_eq!(limiter.len(), 100);
     for key in 0..100 {
-        limiter.try_acquire(&key, 1).expect("one on credit");
+        limiter.at(&key).try_acquire(1).expect("one on credit");
     }
     clock.advance(secs(3));
     for key in 100..200 {
-        limiter.try_acquire(&key, 1).expect("the others are idle by now");
+        limiter.at(&key).try_acquire(1).expect("the others are idle by now");
     }
     assert_eq!(limiter.len(), 100);
 }
@@ -74,7 +74,7 @@ fn at_the_bound_existing_keys_keep_working() {
 #[test]
 fn the_error_says_how_many() {
     let (_, limiter) = limiter(0);
-    let error = limiter.try_acquire(&1, 1).expect_err("refused");
+    let error = limiter.at(&1).try_acquire(1).expect_err("refused");
     assert_eq!(
         error.to_string(),
         "the limit of 0 keys is reached and no key is idle; raise `max_keys` or use fewer keys"
@@ -90,13 +90,16 @@ fn a_refused_key_takes_no_room() {
     let policy = TokenBucket::new(Rate::per_second(1.0), 5);
     let limiter = KeyedRateLimiter::with_clock(policy, &clock);
     for key in 0..1000 {
-        assert!(matches!(limiter.try_acquire(&key, 6), Err(Error::ExceedsCapacity(_))));
+        assert!(matches!(limiter.at(&key).try_acquire(6), Err(Error::ExceedsCapacity(_))));
     }
     assert_eq!((limiter.len(), limiter.stats().refused), (0, 1_000));
     // Nor a key that is only read.
-    assert_eq!((limiter.available(&1), limiter.queue_len(&1), limiter.quota(&1).limit), (5, 0, 5));
+    assert_eq!(
+        (limiter.at(&1).available(), limiter.at(&1).queue_len(), limiter.at(&1).quota().limit),
+        (5, 0, 5)
+    );
     assert!(limiter.is_empty());
-    assert!(limiter.try_acquire(&1, 5).is_ok() && !limiter.is_empty());
+    assert!(limiter.at(&1).try_acquire(5).is_ok() && !limiter.is_empty());
 }
 
 /// Forgotten at the very moment, and not a nanosecond before.
@@ -106,11 +109,11 @@ fn a_key_is_forgotten_when_it_is_idle_and_not_before() {
         let clock = ManualClock::new();
         clock.advance(secs(100));
         let limiter = KeyedRateLimiter::builder(policy).clock(&clock).max_keys(1).build();
-        limiter.try_acquire(&1, 1).expect("ready");
+        limiter.at(&1).try_acquire(1).expect("ready");
         clock.advance(idle_after - Duration::from_nanos(1));
-        assert!(too_many(limiter.try_acquire(&2, 1)));
+        assert!(too_many(limiter.at(&2).try_acquire(1)));
         clock.advance(Duration::from_nanos(1));
-        assert!(limiter.try_acquire(&2, 1).is_ok());
+        assert!(limiter.at(&2).try_acquire(1).is_ok());
     }
     check(TokenBucket::new(Rate::per_second(5.0), 10), ms(200));
     check(FixedWindow::new(5, secs(7)), secs(7));
@@ -126,12 +129,12 @@ fn a_key_is_forgotten_when_it_is_idle_and_not_before() {
 fn a_key_with_a_place_in_flight_stays_until_it_is_given_back() {
     let clock = ManualClock::new();
     let limiter = KeyedRateLimiter::builder(InFlight::new(1)).clock(&clock).max_keys(1).build();
-    let grant = limiter.try_acquire(&1, 1).expect("nothing is in flight");
+    let grant = limiter.at(&1).try_acquire(1).expect("nothing is in flight");
     clock.advance(secs(1_000_000));
-    assert!(too_many(limiter.try_acquire(&2, 1)));
-    assert!(limiter.try_acquire(&1, 1).is_err());
+    assert!(too_many(limiter.at(&2).try_acquire(1)));
+    assert!(limiter.at(&1).try_acquire(1).is_err());
     drop(grant);
-    assert!(limiter.try_acquire(&2, 1).is_ok());
+    assert!(limiter.at(&2).try_acquire(1).is_ok());
 }
 
 /// With each call it began anew, and never had what the one before was to wait for.
@@ -141,35 +144,35 @@ fn a_new_key_fills_while_its_calls_are_refused() {
     let policy = TokenBucket::new(Rate::per_second(1.0), 5).initial(3);
     let builder = KeyedRateLimiter::<u64, _>::builder(policy).absent_is_new(true);
     let limiter = builder.clock(&clock).build();
-    assert!(limiter.try_acquire(&7, 6).is_err(), "never");
+    assert!(limiter.at(&7).try_acquire(6).is_err(), "never");
     assert_eq!(limiter.len(), 0);
-    let wait = limiter.try_acquire(&7, 4).expect_err("not yet").retry_after().expect("known");
+    let wait = limiter.at(&7).try_acquire(4).expect_err("not yet").retry_after().expect("known");
     assert_eq!((wait, limiter.len()), (secs(1), 1));
     clock.advance(wait);
-    assert!(limiter.try_acquire(&7, 4).is_ok());
+    assert!(limiter.at(&7).try_acquire(4).is_ok());
 }
 
 #[test]
 fn a_key_in_a_pause_stays() {
     let (clock, limiter) = limiter(1);
-    limiter.pause_for(&1, secs(60)).expect("room");
+    limiter.at(&1).pause_for(secs(60)).expect("room");
     clock.advance(secs(30));
-    assert!(too_many(limiter.try_acquire(&2, 1)));
-    assert_eq!(limiter.try_acquire(&1, 1).expect_err("refused").retry_after(), Some(secs(30)));
+    assert!(too_many(limiter.at(&2).try_acquire(1)));
+    assert_eq!(limiter.at(&1).try_acquire(1).expect_err("refused").retry_after(), Some(secs(30)));
     clock.advance(secs(32));
-    assert!(limiter.try_acquire(&2, 1).is_ok());
+    assert!(limiter.at(&2).try_acquire(1).is_ok());
 }
 
 #[test]
 fn a_key_with_a_waiter_stays() {
     let (clock, limiter) = limiter(1);
-    limiter.try_acquire(&1, 10).expect("prepaid");
-    let place = limiter.reserve(&1, 1).expect("a place");
+    limiter.at(&1).try_acquire(10).expect("prepaid");
+    let place = limiter.at(&1).reserve(1).expect("a place");
     clock.advance(secs(1000));
     // Granted, but the reservation has not been polled.
-    assert!(too_many(limiter.try_acquire(&2, 1)));
+    assert!(too_many(limiter.at(&2).try_acquire(1)));
     drop(place);
-    assert!(limiter.try_acquire(&2, 1).is_ok());
+    assert!(limiter.at(&2).try_acquire(1).is_ok());
 }
 
 /// Absent keys can be chosen to start as new ones, without the permits stored for an idle key.
@@ -179,11 +182,11 @@ fn absent_keys_can_be_new_ones() {
     let builder = KeyedRateLimiter::builder(SmoothBursty::new(Rate::per_second(1.0)));
     let limiter = builder.clock(&clock).max_keys(1).absent_is_new(true).build();
     clock.advance(secs(60));
-    limiter.try_acquire(&1, 1).expect("on credit");
-    assert!(limiter.try_acquire(&1, 1).is_err());
+    limiter.at(&1).try_acquire(1).expect("on credit");
+    assert!(limiter.at(&1).try_acquire(1).is_err());
     clock.advance(secs(60));
-    assert!(limiter.try_acquire(&2, 1).is_ok(), "the first is still forgotten");
-    assert!(limiter.try_acquire(&2, 1).is_err());
+    assert!(limiter.at(&2).try_acquire(1).is_ok(), "the first is still forgotten");
+    assert!(limiter.at(&2).try_acquire(1).is_err());
 }
 
 /// Also while the table holds it in a word.
@@ -194,12 +197,12 @@ fn the_steps_of_a_new_key_begin_with_it() {
     let limiter = KeyedRateLimiter::builder(bucket).clock(&clock).absent_is_new(true).build();
     clock.advance(secs(1));
     for key in 0..100 {
-        limiter.try_acquire(&key, 3).expect("full");
+        limiter.at(&key).try_acquire(3).expect("full");
     }
     clock.advance(ms(1_999));
-    assert!((0..100).all(|key| limiter.available(&key) == 0));
+    assert!((0..100).all(|key| limiter.at(&key).available() == 0));
     clock.advance(ms(1));
-    assert!((0..100).all(|key| limiter.available(&key) == 1));
+    assert!((0..100).all(|key| limiter.at(&key).available() == 1));
 }
 
 /// A reservation that is dropped leaves no key behind either.
@@ -207,93 +210,28 @@ fn the_steps_of_a_new_key_begin_with_it() {
 fn keys_of_reservations_are_forgotten_as_well() {
     let (clock, limiter) = limiter(1_000_000);
     for key in 0..20_000 {
-        drop(limiter.reserve(&key, 1).expect("room"));
+        drop(limiter.at(&key).reserve(1).expect("room"));
         clock.advance(ms(1));
     }
     assert!(limiter.len() < 10_000, "{} keys", limiter.len());
 }
 
-/// Within ten seconds of being idle, whatever their number.
-#[test]
-fn idle_keys_go_without_a_call() {
-    let (clock, limiter) = limiter(1_000_000);
-    for key in 0..20_000 {
-        limiter.try_acquire(&key, 1).expect("a full store");
-    }
-    limiter.try_acquire(&0, 61).expect("prepaid");
-    clock.advance(secs(1));
-    assert_eq!(limiter.len(), 20_000, "idle only now");
-    clock.advance(secs(10));
-    assert_eq!(limiter.keys(), [0]);
-    clock.advance(secs(50));
-    assert_eq!(limiter.len(), 1, "not idle yet");
-    clock.advance(secs(11));
-    assert_eq!(limiter.len(), 0);
-    // The next ones as well.
-    limiter.try_acquire(&1, 1).expect("a full store");
-    clock.advance(secs(11));
-    assert_eq!(limiter.len(), 0);
-}
-
-/// Of a million, an eighth stayed for twice that time: a round missed the keys of tables that were joined behind it.
-#[test]
-fn idle_keys_of_many_tables_go_in_one_round() {
-    let (clock, limiter) = limiter(1_000_000);
-    for key in 0..200_000 {
-        limiter.try_acquire(&key, 1).expect("a full store");
-    }
-    clock.advance(secs(11));
-    assert_eq!(limiter.len(), 0);
-}
-
-/// The alarm is set for the time at which the first key is idle, and not for each ten seconds until then.
-#[test]
-fn a_key_that_is_never_idle_costs_nothing() {
-    let clock = ManualClock::new();
-    let limiter = KeyedRateLimiter::with_clock(InFlight::new(1), &clock);
-    let grant = limiter.try_acquire(&1, 1).expect("a place");
-    clock.advance(Duration::from_secs(86_400 * 365 * 100));
-    assert_eq!(limiter.len(), 1);
-    drop(grant);
-    limiter.try_acquire(&2, 1).expect("a place");
-    clock.advance(secs(21));
-    assert_eq!(limiter.len(), 0);
-}
-
 #[test]
 fn a_key_goes_after_its_last_grant_was_dropped_or_given_back() {
     let (clock, limiter) = limiter(1_000_000);
-    let [kept, mut settled] = [1, 2].map(|key| limiter.try_acquire(&key, 1).expect("stored"));
+    let [kept, mut settled] = [1, 2].map(|key| limiter.at(&key).try_acquire(1).expect("stored"));
     clock.advance(secs(3600));
-    assert_eq!(limiter.len(), 2);
+    assert_eq!(limiter.remove_idle(), 0);
     settled.settle(31).expect("owed");
     drop((kept, settled));
-    clock.advance(secs(11));
+    assert_eq!(limiter.remove_idle(), 1);
     assert_eq!(limiter.keys(), [2]);
     clock.advance(secs(30));
-    assert_eq!(limiter.len(), 0);
+    assert_eq!(limiter.remove_idle(), 1);
     // A refund makes it idle long before.
-    limiter.try_acquire(&3, 1_000_000).expect("prepaid").refund();
-    clock.advance(secs(12));
-    assert_eq!(limiter.len(), 0);
-}
-
-#[test]
-fn keys_are_dropped_at_will_but_not_those_in_use() {
-    let (_, limiter) = limiter(1_000_000);
-    for key in 0..3_000 {
-        limiter.try_acquire(&key, 10).expect("prepaid");
-    }
-    let grant = limiter.try_acquire(&5_001, 1).expect("stored");
-    let place = limiter.reserve(&1, 1).expect("a place");
-    limiter.pause_for(&3, secs(60)).expect("stored");
-    assert_eq!(limiter.retain(|key| key % 2 == 0), 1_498);
-    assert_eq!((limiter.len(), limiter.queue_len(&1)), (1_503, 1));
-    // What it owed is forgotten.
-    assert!(limiter.try_acquire(&5, 1).is_ok() && limiter.try_acquire(&4, 1).is_err());
-    drop((grant, place));
-    assert_eq!(limiter.retain(|_| false), 1_503);
-    assert_eq!(limiter.keys(), [3]);
+    limiter.at(&3).try_acquire(1_000_000).expect("prepaid").refund();
+    clock.advance(secs(2));
+    assert_eq!(limiter.remove_idle(), 1);
 }
 
 /// An own hash function, however bad.
@@ -316,32 +254,34 @@ fn keys_may_collide() {
     let policy = TokenBucket::new(Rate::per_second(1.0), 5);
     let limiter = KeyedRateLimiter::builder(policy).clock(&clock).hasher(Build::default()).build();
     let held: Vec<_> =
-        (0..50).map(|key: u64| limiter.try_acquire(&key, 3).expect("full")).collect();
+        (0..50).map(|key: u64| limiter.at(&key).try_acquire(3).expect("full")).collect();
     for key in 50..1_000 {
-        limiter.try_acquire(&key, 2).expect("full");
+        limiter.at(&key).try_acquire(2).expect("full");
     }
     held.into_iter().for_each(|mut grant| grant.settle(1).expect("less"));
-    assert_eq!([0, 49, 50, 999, 1_000].map(|key| limiter.available(&key)), [4, 4, 3, 3, 5]);
+    assert_eq!([0, 49, 50, 999, 1_000].map(|key| limiter.at(&key).available()), [4, 4, 3, 3, 5]);
     clock.advance(secs(2));
     assert_eq!((limiter.remove_idle(), limiter.len()), (1_000, 0));
 }
 
 #[test]
 fn keys_that_collide_are_told_apart_by_their_borrowed_forms() {
-    fn check<K, Q>(keys: [&Q; 2])
+    fn check<Q>(keys: [&Q; 2])
     where
-        K: std::hash::Hash + Eq + Clone + Send + 'static,
-        Q: tollgate::ToKey<K> + ?Sized,
+        Q: ToOwned<Owned: std::hash::Hash + Eq + Send + Sync + 'static>
+            + std::hash::Hash
+            + Eq
+            + Sync
+            + ?Sized,
     {
-        let builder = KeyedRateLimiter::<K, _>::builder(InFlight::new(1));
+        let builder = KeyedRateLimiter::<Q::Owned, _>::builder(InFlight::new(1));
         let limiter = builder.hasher(Build::default()).build();
-        let _grants = keys.map(|key| limiter.try_acquire(key, 1).expect("its own place"));
+        let _grants = keys.map(|key| limiter.at(key).try_acquire(1).expect("its own place"));
         assert_eq!(limiter.len(), 2);
     }
-    check::<String, str>(["a", "b"]);
-    check::<std::borrow::Cow<'static, str>, str>(["a", "b"]);
-    check::<Vec<u8>, [u8]>([b"a", b"b"]);
-    check::<u64, u64>([&1, &2]);
+    check(["a", "b"]);
+    check::<[u8]>([b"a", b"b"]);
+    check([&1, &2]);
 }
 
 /// Only a policy knows from when on a key is as good as a new one.
@@ -350,7 +290,7 @@ fn a_key_of_a_policy_that_does_not_say_when_it_is_idle_stays() {
     let clock = ManualClock::new();
     let policy = Bucket { interval: ms(100), capacity: 5 };
     let limiter = KeyedRateLimiter::<u64, _>::with_clock(policy, &clock);
-    let waiting = limiter.reserve(&7, 1).expect("a place");
+    let waiting = limiter.at(&7).reserve(1).expect("a place");
     clock.advance(secs(3_600));
     drop(waiting);
     clock.advance(secs(3_600));

@@ -15,25 +15,25 @@ fn buckets(max_keys: usize) -> (ManualClock, KeyedRateLimiter<u64, TokenBucket>)
 #[test]
 fn additional_cost_is_owed_however_late_it_is_known() {
     let (clock, limiter) = buckets(1);
-    let mut grant = limiter.try_acquire(&1, 10).expect("a full bucket");
+    let mut grant = limiter.at(&1).try_acquire(10).expect("a full bucket");
     clock.advance(secs(60));
     for key in 2..1000 {
-        assert!(limiter.try_acquire(&key, 1).is_err(), "the only place is taken");
+        assert!(limiter.at(&key).try_acquire(1).is_err(), "the only place is taken");
     }
     grant.settle(150).expect("far from the horizon");
-    assert_eq!(limiter.available(&1), 0);
-    assert_eq!(limiter.try_acquire(&1, 10).expect_err("refused").retry_after(), Some(secs(5)));
+    assert_eq!(limiter.at(&1).available(), 0);
+    assert_eq!(limiter.at(&1).try_acquire(10).expect_err("refused").retry_after(), Some(secs(5)));
     drop(grant);
     clock.advance(secs(20));
-    assert!(limiter.try_acquire(&2, 1).is_ok());
+    assert!(limiter.at(&2).try_acquire(1).is_ok());
 }
 
 /// The key has gained a queue meanwhile, and lost it again.
 #[test]
 fn a_grant_finds_its_key_with_and_without_a_queue() {
     let (clock, limiter) = buckets(10);
-    let mut early = limiter.try_acquire(&1, 100).expect("a full bucket");
-    let place = limiter.reserve(&1, 5).expect("a place");
+    let mut early = limiter.at(&1).try_acquire(100).expect("a full bucket");
+    let place = limiter.at(&1).reserve(5).expect("a place");
     assert_eq!(place.delay(), ms(500));
     // A partial refund moves the waiter up.
     early.settle(97).expect("less");
@@ -41,24 +41,24 @@ fn a_grant_finds_its_key_with_and_without_a_queue() {
     clock.advance(ms(200));
     assert_eq!(outcome(&mut place.wait()).expect("a grant").waited(), ms(200));
     early.settle(107).expect("more");
-    assert_eq!(limiter.try_acquire(&1, 1).expect_err("refused").retry_after(), Some(ms(1100)));
+    assert_eq!(limiter.at(&1).try_acquire(1).expect_err("refused").retry_after(), Some(ms(1100)));
 }
 
 #[test]
 fn an_owned_grant_keeps_its_key_too() {
     let (clock, limiter) = buckets(1);
-    let grant = limiter.try_acquire(&1, 1).expect("a full bucket").into_owned();
+    let grant = limiter.at(&1).try_acquire(1).expect("a full bucket").into_owned();
     clock.advance(secs(60));
-    assert!(limiter.try_acquire(&2, 1).is_err());
+    assert!(limiter.at(&2).try_acquire(1).is_err());
     std::thread::spawn(move || drop(grant)).join().expect("no panic");
-    assert!(limiter.try_acquire(&2, 1).is_ok());
+    assert!(limiter.at(&2).try_acquire(1).is_ok());
 }
 
 /// The limiter is gone, its grants are not.
 #[test]
 fn an_owned_grant_outlives_the_limiter() {
     let (_, limiter) = buckets(1);
-    let mut grant = limiter.try_acquire(&1, 1).expect("a full bucket").into_owned();
+    let mut grant = limiter.at(&1).try_acquire(1).expect("a full bucket").into_owned();
     drop(limiter);
     grant.settle(5).expect("little");
     assert_eq!(grant.quota().remaining, 95);
@@ -68,24 +68,24 @@ fn an_owned_grant_outlives_the_limiter() {
 #[test]
 fn nothing_can_be_settled_to_something() {
     let (_, limiter) = buckets(10);
-    let mut grant = limiter.try_acquire(&1, 0).expect("nothing is always there");
+    let mut grant = limiter.at(&1).try_acquire(0).expect("nothing is always there");
     grant.settle(30).expect("little");
-    assert_eq!(limiter.available(&1), 70);
+    assert_eq!(limiter.at(&1).available(), 70);
     assert_eq!(limiter.stats().granted, 0);
 
     let limiter = KeyedRateLimiter::with_clock(InFlight::new(2), ManualClock::new());
-    let mut grant = limiter.try_acquire(&1, 0).expect("nothing is always there");
+    let mut grant = limiter.at(&1).try_acquire(0).expect("nothing is always there");
     grant.settle(2).expect("little");
-    assert_eq!(limiter.available(&1), 0);
+    assert_eq!(limiter.at(&1).available(), 0);
     drop(grant);
-    assert_eq!(limiter.available(&1), 2);
+    assert_eq!(limiter.at(&1).available(), 2);
 }
 
 #[test]
 fn the_quota_of_a_grant_is_that_of_its_key() {
     let (_, limiter) = buckets(10);
-    limiter.try_acquire(&1, 50).expect("a full bucket");
-    let grant = limiter.try_acquire(&2, 1).expect("a full bucket");
+    limiter.at(&1).try_acquire(50).expect("a full bucket");
+    let grant = limiter.at(&2).try_acquire(1).expect("a full bucket");
     assert_eq!((grant.quota().remaining, grant.quota().limit), (99, 100));
     assert_eq!(grant.quota().reset_after, Some(ms(100)));
 }

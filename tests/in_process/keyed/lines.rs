@@ -17,7 +17,7 @@ fn limiter() -> (ManualClock, Limiter) {
 #[test]
 fn a_future_shows_where_its_caller_stands() {
     let (_, limiter) = limiter();
-    let [mut first, mut second] = [1, 2].map(|n| limiter.acquire("a", n));
+    let [mut first, mut second] = [1, 2].map(|n| limiter.at("a").acquire(n));
     assert_eq!(format!("{first:?}"), "Acquire { cost: 1, place: outside, .. }");
     assert!(outcome(&mut first).is_ok() && is_waiting(&mut second));
     assert_eq!(format!("{first:?}"), "Acquire { cost: 1, place: over, .. }");
@@ -30,10 +30,10 @@ fn bounds_hold_for_each_key() {
     let builder = KeyedRateLimiter::<String, _>::builder(policy).clock(ManualClock::new());
     let limiter = builder.max_waiters(1).max_queued_permits(7).build();
     for key in ["a", "b"] {
-        limiter.try_acquire(key, 1).expect("prepaid");
-        assert!(matches!(limiter.reserve(key, 8), Err(Error::QueueFull { .. })));
-        let _waits = limiter.reserve(key, 7).expect("a place");
-        let full = limiter.reserve(key, 1).expect_err("the place is taken");
+        limiter.at(key).try_acquire(1).expect("prepaid");
+        assert!(matches!(limiter.at(key).reserve(8), Err(Error::QueueFull { .. })));
+        let _waits = limiter.at(key).reserve(7).expect("a place");
+        let full = limiter.at(key).reserve(1).expect_err("the place is taken");
         assert_eq!(full.retry_after(), Some(ms(100)));
     }
 }
@@ -43,16 +43,16 @@ fn bounds_hold_for_each_key() {
 fn all_calls_are_counted() {
     let (clock, limiter) = limiter();
     for key in ["a", "b", "c"] {
-        limiter.try_acquire(key, 1).expect("prepaid");
-        assert!(limiter.try_acquire(key, 1).is_err());
-        let (first, second) = (limiter.reserve(key, 1), limiter.reserve(key, 1));
+        limiter.at(key).try_acquire(1).expect("prepaid");
+        assert!(limiter.at(key).try_acquire(1).is_err());
+        let (first, second) = (limiter.at(key).reserve(1), limiter.at(key).reserve(1));
         drop(second);
         clock.advance(ms(100));
         drop(first.expect("a place").blocking_wait().expect("a grant"));
         let stats = limiter.stats();
         // The queue goes with the next call.
         clock.advance(ms(100));
-        limiter.try_acquire(key, 1).expect("prepaid");
+        limiter.at(key).try_acquire(1).expect("prepaid");
         assert_eq!(limiter.stats().granted, stats.granted + 1);
         assert_eq!(limiter.stats().given_up, stats.given_up);
         clock.advance(ms(100));
@@ -65,8 +65,8 @@ fn all_calls_are_counted() {
 #[test]
 fn an_owned_future_needs_neither_limiter_nor_key() {
     let (clock, limiter) = limiter();
-    limiter.try_acquire("a", 1).expect("prepaid");
-    let mut future = Box::pin(limiter.acquire_owned("a".to_owned(), 1));
+    limiter.at("a").try_acquire(1).expect("prepaid");
+    let mut future = Box::pin(limiter.at("a").into_owned().acquire(1));
     drop(limiter);
     assert!(is_waiting(&mut future));
     clock.advance(ms(100));

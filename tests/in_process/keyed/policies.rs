@@ -22,15 +22,15 @@ fn a_change_settles_the_past_of_each_key_at_the_old_rate() {
     let clock = ManualClock::new();
     let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 5000), &clock);
     for key in 0..500 {
-        limiter.try_acquire(&key, 5000).expect("a full bucket");
+        limiter.at(&key).try_acquire(5000).expect("a full bucket");
     }
     clock.advance(secs(10));
     limiter.set_policy(bucket(100.0, 5000));
     for key in 0..500 {
-        assert_eq!(limiter.available(&key), 10);
+        assert_eq!(limiter.at(&key).available(), 10);
     }
     clock.advance(secs(1));
-    assert_eq!(limiter.available(&7), 110);
+    assert_eq!(limiter.at(&7).available(), 110);
 }
 
 /// Also for keys used later.
@@ -38,8 +38,8 @@ fn a_change_settles_the_past_of_each_key_at_the_old_rate() {
 fn a_change_holds_for_keys_that_are_not_there() {
     let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 10), ManualClock::new());
     limiter.set_policy(bucket(1.0, 20));
-    assert_eq!(limiter.available(&1), 20);
-    assert!(limiter.try_acquire(&1, 20).is_ok());
+    assert_eq!(limiter.at(&1).available(), 20);
+    assert!(limiter.at(&1).try_acquire(20).is_ok());
 }
 
 struct Plans(Arc<Mutex<HashMap<&'static str, u32>>>);
@@ -74,62 +74,63 @@ impl Plans {
 fn each_key_has_its_own_policy() {
     let clock = ManualClock::new();
     let (plans, limiter) = Plans::limiter(&clock);
-    assert!(limiter.try_acquire("big", 100).is_ok());
-    assert!(matches!(limiter.try_acquire("small", 6), Err(Error::ExceedsCapacity(_))));
-    assert!(limiter.try_acquire("small", 5).is_ok());
+    assert!(limiter.at("big").try_acquire(100).is_ok());
+    assert!(matches!(limiter.at("small").try_acquire(6), Err(Error::ExceedsCapacity(_))));
+    assert!(limiter.at("small").try_acquire(5).is_ok());
     // The function is called again only on `refresh`.
     plans.set("small", 50);
     clock.advance(secs(2));
-    assert_eq!(limiter.quota("small").limit, 5);
-    limiter.refresh("small");
-    assert_eq!((limiter.quota("small").limit, limiter.available("small")), (50, 2));
+    assert_eq!(limiter.at("small").quota().limit, 5);
+    limiter.at("small").refresh();
+    assert_eq!((limiter.at("small").quota().limit, limiter.at("small").available()), (50, 2));
     // Refreshing an absent key does nothing.
-    limiter.refresh("unknown");
+    limiter.at("unknown").refresh();
 }
 
 #[test]
 fn the_function_runs_again_for_a_key_that_comes_back() {
     let clock = ManualClock::new();
     let (plans, limiter) = Plans::bounded(&clock, 1);
-    assert!(limiter.try_acquire("big", 100).is_ok());
+    assert!(limiter.at("big").try_acquire(100).is_ok());
     plans.set("big", 200);
     plans.set("other", 1);
     clock.advance(secs(1000));
-    assert!(limiter.try_acquire("other", 1).is_ok());
-    assert_eq!(limiter.quota("big").limit, 200);
+    assert!(limiter.at("other").try_acquire(1).is_ok());
+    assert_eq!(limiter.at("big").quota().limit, 200);
 }
 
 #[test]
 fn a_function_of_the_key_that_panics_hurts_its_caller_only() {
     let clock = ManualClock::new();
     let (plans, limiter) = Plans::limiter(&clock);
-    limiter.try_acquire("small", 1).expect("a full bucket");
+    limiter.at("small").try_acquire(1).expect("a full bucket");
     for _ in 0..3 {
-        let call = || limiter.try_acquire("unknown", 1).map(drop);
+        let call = || limiter.at("unknown").try_acquire(1).map(drop);
         catch_unwind(AssertUnwindSafe(call)).expect_err("no policy for this key");
     }
     assert_eq!(limiter.len(), 1);
-    assert!(limiter.try_acquire("small", 1).is_ok());
+    assert!(limiter.at("small").try_acquire(1).is_ok());
     plans.set("unknown", 3);
-    assert!(limiter.try_acquire("unknown", 3).is_ok());
+    assert!(limiter.at("unknown").try_acquire(3).is_ok());
     plans.0.lock().remove("unknown");
-    catch_unwind(AssertUnwindSafe(|| limiter.refresh("unknown"))).expect_err("no policy again");
-    assert_eq!(limiter.quota("unknown").limit, 3);
+    catch_unwind(AssertUnwindSafe(|| limiter.at("unknown").refresh()))
+        .expect_err("no policy again");
+    assert_eq!(limiter.at("unknown").quota().limit, 3);
 }
 
 #[test]
 fn a_function_can_take_the_place_of_a_policy_and_the_other_way_round() {
     let clock = ManualClock::new();
     let limiter = KeyedRateLimiter::with_clock(bucket(1.0, 10), &clock);
-    limiter.try_acquire(&3, 10).expect("a full bucket");
-    let mut waits = Box::pin(limiter.acquire(&3, 3));
+    limiter.at(&3).try_acquire(10).expect("a full bucket");
+    let mut waits = Box::pin(limiter.at(&3).acquire(3));
     assert!(is_waiting(&mut waits));
     limiter.set_policies(|&key: &u32| bucket(f64::from(key), key));
-    assert_eq!((limiter.quota(&3).limit, limiter.quota(&30).limit), (3, 30));
+    assert_eq!((limiter.at(&3).quota().limit, limiter.at(&30).quota().limit), (3, 30));
     clock.advance(secs(1));
     assert_eq!(outcome(&mut waits).expect("a grant").waited(), secs(1));
     limiter.set_policy(bucket(1.0, 10));
-    assert_eq!((limiter.quota(&3).limit, limiter.quota(&30).limit), (10, 10));
+    assert_eq!((limiter.at(&3).quota().limit, limiter.at(&30).quota().limit), (10, 10));
 }
 
 /// A key is any type that can be hashed and compared. It is found by its borrowed form.
@@ -138,15 +139,15 @@ fn keys_of_many_kinds() {
     let policy = SmoothBursty::new(Rate::per_second(1.0)).max_burst(Duration::ZERO);
     let clock = ManualClock::new();
     let tuples = KeyedRateLimiter::with_clock(policy.clone(), &clock);
-    assert!(tuples.try_acquire(&("host", 80), 1).is_ok());
-    assert!(tuples.try_acquire(&("host", 80), 1).is_err());
-    assert!(tuples.try_acquire(&("host", 443), 1).is_ok());
+    assert!(tuples.at(&("host", 80)).try_acquire(1).is_ok());
+    assert!(tuples.at(&("host", 80)).try_acquire(1).is_err());
+    assert!(tuples.at(&("host", 443)).try_acquire(1).is_ok());
     let bytes: KeyedRateLimiter<Vec<u8>, _> = KeyedRateLimiter::with_clock(policy.clone(), &clock);
-    assert!(bytes.try_acquire(b"abc".as_slice(), 1).is_ok());
-    assert!(bytes.try_acquire(&[b'a', b'b', b'c'][..], 1).is_err());
+    assert!(bytes.at(b"abc".as_slice()).try_acquire(1).is_ok());
+    assert!(bytes.at(&[b'a', b'b', b'c'][..]).try_acquire(1).is_err());
     let one: KeyedRateLimiter<(), _> = KeyedRateLimiter::with_clock(policy, &clock);
-    assert!(one.try_acquire(&(), 1).is_ok());
-    assert!(one.try_acquire(&(), 1).is_err());
+    assert!(one.at(&()).try_acquire(1).is_ok());
+    assert!(one.at(&()).try_acquire(1).is_err());
 }
 
 /// A waker that is called by the first change makes a second one: in the end all keys are under that.
@@ -154,15 +155,15 @@ fn keys_of_many_kinds() {
 fn of_two_changes_at_once_the_last_holds_for_all_keys() {
     let clock = ManualClock::new();
     let limiter = KeyedRateLimiter::with_clock(InFlight::new(1), &clock);
-    let grants: Vec<_> = (0..500).map(|key| limiter.try_acquire(&key, 1)).collect();
-    let mut waits = Box::pin(limiter.acquire(&250, 1));
+    let grants: Vec<_> = (0..500).map(|key| limiter.at(&key).try_acquire(1)).collect();
+    let mut waits = Box::pin(limiter.at(&250).acquire(1));
     let waker = OnWake::waker({
         let limiter = limiter.clone();
         move || limiter.set_policy(InFlight::new(20))
     });
     assert!(poll_with(&mut waits, &waker).is_pending());
     limiter.set_policy(InFlight::new(10));
-    assert!((0..500).all(|key| limiter.quota(&key).limit == 20));
+    assert!((0..500).all(|key| limiter.at(&key).quota().limit == 20));
     drop(grants);
 }
 
@@ -195,9 +196,9 @@ fn a_key_may_use_the_limiter_when_it_is_dropped() {
             Box::new(move || _ = (limiter.len(), limiter.stats(), limiter.keys()))
         }));
         for key in 0..100 {
-            let _ = limiter.available(&Nosy(key));
-            let _ = limiter.try_acquire(&Nosy(key), 2);
-            let _ = limiter.try_acquire(&Nosy(key), 1);
+            let _ = limiter.at(&Nosy(key)).available();
+            let _ = limiter.at(&Nosy(key)).try_acquire(2);
+            let _ = limiter.at(&Nosy(key)).try_acquire(1);
             clock.advance(secs(1));
         }
         LOOKS.take();

@@ -18,7 +18,7 @@ fn a_thousand_tasks_at_one_key_are_served_at_its_rate() {
             .map(|_| {
                 let (limiter, order) = (limiter.clone(), Arc::clone(&order));
                 tokio::spawn(async move {
-                    limiter.acquire("one", 1).await.expect("a grant");
+                    limiter.at("one").acquire(1).await.expect("a grant");
                     order.fetch_add(1, Ordering::Relaxed)
                 })
             })
@@ -40,7 +40,7 @@ fn one_task_at_a_thousand_keys_waits_at_none_for_another() {
         let start = tokio::time::Instant::now();
         let all = || async {
             for key in 0..1000 {
-                limiter.acquire(&key, 1).await.expect("a grant");
+                limiter.at(&key).acquire(1).await.expect("a grant");
             }
         };
         all().await;
@@ -48,7 +48,7 @@ fn one_task_at_a_thousand_keys_waits_at_none_for_another() {
         // All at once in one task.
         let again = (0..1000).map(|key| {
             let limiter = &limiter;
-            async move { limiter.acquire(&key, 1).await.map(|grant| grant.waited()) }
+            async move { limiter.at(&key).acquire(1).await.map(|grant| grant.waited()) }
         });
         for waited in futures::future::join_all(again).await {
             assert_eq!(waited.expect("a grant"), secs(1));

@@ -65,7 +65,7 @@ fn agree<P: Policy<Cost = u32> + Debug>(policies: [P; 2]) {
             each.values().for_each(|limiter| limiter.pause_for(Duration::ZERO));
             match op {
                 Op::Try { key, n, keep } => {
-                    let (one, other) = (each[&key].try_acquire(n), keyed.try_acquire(&key, n));
+                    let (one, other) = (each[&key].try_acquire(n), keyed.at(&key).try_acquire(n));
                     prop_assert_eq!(one.as_ref().err(), other.as_ref().err(), "{:?}", op);
                     if let (Ok(one), Ok(other), true) = (one, other, keep) {
                         kept.push((one, other));
@@ -73,7 +73,7 @@ fn agree<P: Policy<Cost = u32> + Debug>(policies: [P; 2]) {
                 }
                 Op::Timed { key, n, wait } => {
                     let one = each[&key].try_acquire_timeout(n, ms(wait)).blocking_wait();
-                    let other = keyed.blocking_try_acquire_timeout(&key, n, ms(wait));
+                    let other = keyed.at(&key).try_acquire_timeout(n, ms(wait)).blocking_wait();
                     let waited = |grant: Grant<'_, P>| grant.waited();
                     prop_assert_eq!(one.map(waited), other.map(waited), "{:?}", op);
                     prop_assert_eq!(clocks[0].elapsed(), clocks[1].elapsed(), "{:?}", op);
@@ -100,7 +100,7 @@ fn agree<P: Policy<Cost = u32> + Debug>(policies: [P; 2]) {
                     keyed.set_policy(policy.clone());
                 }
                 Op::Look(key) => {
-                    prop_assert_eq!(each[&key].available(), keyed.available(&key), "{:?}", op);
+                    prop_assert_eq!(each[&key].available(), keyed.at(&key).available(), "{:?}", op);
                 }
                 Op::Drop(_) | Op::Settle { .. } | Op::Refund(_) => {}
             }

@@ -38,11 +38,11 @@ fn a_key_that_becomes_idle_and_busy_again_keeps_no_trace_of_callers_ahead() {
     let policy = TokenBucket::new(Rate::per_second(10.0), 1);
     let limiter = KeyedRateLimiter::<String, _>::with_clock(policy, &clock);
     for _ in 0..3 {
-        limiter.try_acquire("alice", 1).expect("a full bucket");
-        let mut batch = limiter.acquire("alice", 1);
+        limiter.at("alice").try_acquire(1).expect("a full bucket");
+        let mut batch = limiter.at("alice").acquire(1);
         assert!(is_waiting(&mut batch));
-        let urgent = limiter.acquire("alice", 1).ahead_by(MINUTE).reserve().expect("a place");
-        let mut another = limiter.acquire("alice", 1).ahead_by(Duration::MAX);
+        let urgent = limiter.at("alice").acquire(1).ahead_by(MINUTE).reserve().expect("a place");
+        let mut another = limiter.at("alice").acquire(1).ahead_by(Duration::MAX);
         assert!(is_waiting(&mut another));
         drop(urgent);
         clock.advance(ms(200));

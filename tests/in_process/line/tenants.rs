@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::{
-    Error, KeyedRateLimiter, Limiter as _, ManualClock, QueueLimit, Rate, RateLimiter, Reservation,
-    SmoothBursty,
+    Error, KeyedRateLimiter, ManualClock, QueueLimit, Rate, RateLimiter, Reservation, SmoothBursty,
 };
 
 use crate::support::{Limiter, busy, finishes, ms, secs, until, waited};
@@ -116,13 +115,13 @@ fn a_call_that_is_granted_while_no_caller_waits_takes_no_turn() {
     let clock = ManualClock::new();
     let policy = SmoothBursty::new(Rate::per_second(10.0)).max_burst(Duration::ZERO);
     let limiter = KeyedRateLimiter::<u8, _>::with_clock(policy, &clock);
-    limiter.try_acquire(&7, 1).expect("a new key grants at once");
-    let used = limiter.reserve(&7, 1).expect("a place");
+    limiter.at(&7).try_acquire(1).expect("a new key grants at once");
+    let used = limiter.at(&7).reserve(1).expect("a place");
     clock.advance(ms(200));
-    let key = limiter.at(7);
-    let join = |tenant, n| key.acquire_for(&tenant, n).reserve().expect("a place");
+    let key = limiter.at(&7);
+    let join = |tenant, n| key.acquire(n).for_tenant(&tenant).reserve().expect("a place");
     let big = join(0, 500);
-    assert_eq!((big.delay(), limiter.queue_len(&7)), (ms(0), 0));
+    assert_eq!((big.delay(), limiter.at(&7).queue_len()), (ms(0), 0));
     let [first, second] = [0, 1].map(|tenant| join(tenant, 1));
     assert_eq!((first.delay(), second.delay()), (secs(50), ms(50_100)));
     drop(used);

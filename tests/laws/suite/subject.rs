@@ -119,21 +119,21 @@ impl<P: Policy + Debug> Subject<P> for RateLimiter<P> {
 /// One key of a keyed limiter. It is kept from being forgotten, because a key that comes back is
 /// idle, and the laws begin with a new one. `tests/in_process/keyed` tests forgetting.
 pub(crate) struct Key<P: Policy> {
-    keys: KeyedRateLimiter<&'static str, P>,
-    key: AtKey<&'static str, P>,
+    keys: KeyedRateLimiter<String, P>,
+    key: AtKey<'static, 'static, str, P>,
     _kept: Grant<'static, P>,
 }
 
 const KEY: &str = "key";
 
 impl<P: Policy + Debug> Subject<P> for Key<P> {
-    type Limiter = AtKey<&'static str, P>;
+    type Limiter = AtKey<'static, 'static, str, P>;
 
     fn new(policy: P, clock: &ManualClock) -> Self {
         let keys = KeyedRateLimiter::builder(policy).clock(clock).absent_is_new(true).build();
-        let nothing = keys.try_acquire(&KEY, P::Cost::default());
+        let nothing = keys.at(KEY).try_acquire(P::Cost::default());
         let kept = nothing.expect("nothing is always there").into_owned();
-        Self { key: keys.at(KEY), keys, _kept: kept }
+        Self { key: keys.at(KEY).into_owned(), keys, _kept: kept }
     }
 
     fn limiter(&self) -> &Self::Limiter {
@@ -141,7 +141,7 @@ impl<P: Policy + Debug> Subject<P> for Key<P> {
     }
 
     fn try_acquire(&self, cost: P::Cost) -> Answer<'_, P::Cost> {
-        answer(self.keys.try_acquire(&KEY, cost))
+        answer(self.keys.at(KEY).try_acquire(cost))
     }
 
     fn set_policy(&self, policy: P) {

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use tollgate::{AllOf, Error, Limiter as _, Limits, ManualClock, Per, RateLimiters, Reservation};
+use tollgate::{AllOf, Error, Limits, ManualClock, Per, RateLimiters, Reservation};
 
 fn limits(file: &str) -> Limits {
     toml::from_str(file).unwrap_or_else(|error| panic!("{error}"))
@@ -22,7 +22,7 @@ fn delay(place: &Reservation<tollgate::RateLimiter<AllOf>>) -> u128 {
 fn a_reload_retimes_those_who_wait() {
     let (limiters, clock) = limiters("default = '1/min'");
     let keyed = limiters.keyed();
-    let places: Vec<_> = (0..4).map(|_| keyed.reserve("api", 1).expect("a place")).collect();
+    let places: Vec<_> = (0..4).map(|_| keyed.at("api").reserve(1).expect("a place")).collect();
     let delays = || places.iter().map(delay).collect::<Vec<_>>();
     assert_eq!(delays(), [0, 60_000, 120_000, 180_000]);
     clock.advance(Duration::from_secs(30));
@@ -31,7 +31,7 @@ fn a_reload_retimes_those_who_wait() {
     assert_eq!(delays(), [0, 30_000, 30_100, 30_200]);
     limiters.reload(limits("default = '1/min sliding window'"));
     clock.advance(Duration::from_secs(60));
-    assert_eq!(keyed.queue_len("api"), 2);
+    assert_eq!(keyed.at("api").queue_len(), 2);
 }
 
 /// The table of `docs/config.md`.
@@ -51,14 +51,14 @@ fn a_file_that_is_read_again_gives_nothing_twice() {
     let file = "default = '1/min burst 5'\nlimits.own = '1/min burst 3, 10/h fixed window'";
     let (limiters, _) = limiters(file);
     let handles = ["any", "own"].map(|name| limiters.at(name).expect("a limit"));
-    limiters.keyed().try_acquire("any", 5).expect("a burst");
-    limiters.keyed().try_acquire("own", 3).expect("a burst");
+    limiters.keyed().at("any").try_acquire(5).expect("a burst");
+    limiters.keyed().at("own").try_acquire(3).expect("a burst");
     for _ in 0..3 {
         limiters.reload(limits(file));
         for (name, handle) in ["any", "own"].into_iter().zip(&handles) {
-            assert_eq!(limiters.keyed().available(name), 0, "{name}");
+            assert_eq!(limiters.keyed().at(name).available(), 0, "{name}");
             // A handle from before is the same limiter.
-            assert_eq!(handle.limiter().available(name), 0, "{name}");
+            assert_eq!(handle.limiter().at(name).available(), 0, "{name}");
         }
     }
 }
@@ -67,7 +67,7 @@ fn a_file_that_is_read_again_gives_nothing_twice() {
 fn a_broken_file_leaves_the_old_limits_in_force() {
     let (limiters, _) = limiters("default = '1/min'");
     let keyed = limiters.keyed();
-    let places = [(); 2].map(|()| keyed.reserve("api", 1).expect("a place"));
+    let places = [(); 2].map(|()| keyed.at("api").reserve(1).expect("a place"));
     let read = |file: &str| toml::from_str(file).map(|limits| limiters.reload(limits));
     for broken in
         ["", "default = '10/s brust 5'", "default = '0/s'", "default = '10/s'\nlimit = 5", "["]
@@ -83,26 +83,26 @@ fn a_name_that_is_added_keeps_what_it_took_of_the_default() {
     let (limiters, clock) = limiters("default = '1/min burst 5'");
     let before = limiters.at("api").expect("the default");
     let keyed = limiters.keyed();
-    keyed.try_acquire("api", 4).expect("a burst");
+    keyed.at("api").try_acquire(4).expect("a burst");
     limiters.reload(limits("default = '1/min burst 5'\nlimits.api = '1/s burst 10'"));
-    assert_eq!(keyed.available("api"), 1);
-    assert_eq!((keyed.available("other"), before.limiter().quota("api").limit), (5, 10));
+    assert_eq!(keyed.at("api").available(), 1);
+    assert_eq!((keyed.at("other").available(), before.limiter().at("api").quota().limit), (5, 10));
     clock.advance(Duration::from_secs(3));
-    assert_eq!(keyed.available("api"), 4);
+    assert_eq!(keyed.at("api").available(), 4);
 }
 
 #[test]
 fn a_name_that_is_removed_gets_the_default() {
     let (limiters, clock) = limiters("default = '1/s burst 2'\nlimits.api = '10/s burst 20'");
     let keyed = limiters.keyed();
-    keyed.try_acquire("api", 20).expect("a burst");
-    let waiting = keyed.reserve("api", 2).expect("a place");
+    keyed.at("api").try_acquire(20).expect("a burst");
+    let waiting = keyed.at("api").reserve(2).expect("a place");
     assert_eq!(delay(&waiting), 200);
     limiters.reload(limits("default = '1/s burst 2'"));
     assert_eq!(delay(&waiting), 2000);
     clock.advance(Duration::from_secs(60));
-    assert_eq!((delay(&waiting), keyed.queue_len("api")), (0, 0));
-    assert_eq!(keyed.quota("api").limit, 2);
+    assert_eq!((delay(&waiting), keyed.at("api").queue_len()), (0, 0));
+    assert_eq!(keyed.at("api").quota().limit, 2);
 }
 
 #[test]
@@ -110,42 +110,42 @@ fn a_name_that_is_removed_without_a_default_keeps_its_limit_for_those_who_wait()
     let (limiters, clock) = limiters("limits = { api = '1/s burst 2', other = '1/s' }");
     let before = limiters.at("api").expect("it is listed");
     let keyed = limiters.keyed();
-    keyed.try_acquire("api", 2).expect("a burst");
-    let waiting = keyed.reserve("api", 2).expect("a place");
+    keyed.at("api").try_acquire(2).expect("a burst");
+    let waiting = keyed.at("api").reserve(2).expect("a place");
     let other = "limits.other = '1/s'";
     // Twice, so that the limit of the removed name is handed on.
     for _ in 0..2 {
         limiters.reload(limits(other));
         assert!(limiters.at("api").is_none());
-        assert_eq!((delay(&waiting), before.limiter().queue_len("api")), (2000, 1));
+        assert_eq!((delay(&waiting), before.limiter().at("api").queue_len()), (2000, 1));
     }
     // Listed again, it is the same limiter.
     limiters.reload(limits("limits = { api = '2/s burst 2', other = '1/s' }"));
     assert_eq!(delay(&waiting), 1000);
     clock.advance(Duration::from_secs(1));
-    assert_eq!((delay(&waiting), keyed.queue_len("api")), (0, 0));
-    assert_eq!(keyed.available("api"), 0);
+    assert_eq!((delay(&waiting), keyed.at("api").queue_len()), (0, 0));
+    assert_eq!(keyed.at("api").available(), 0);
 }
 
 #[test]
 fn a_default_that_is_removed_stays_for_those_who_wait() {
     let (limiters, clock) = limiters("default = '1/s'");
     let keyed = limiters.keyed();
-    let places = [(); 3].map(|()| keyed.reserve("api", 1).expect("a place"));
+    let places = [(); 3].map(|()| keyed.at("api").reserve(1).expect("a place"));
     for _ in 0..2 {
         limiters.reload(limits("limits.other = '1/s'"));
         assert!(limiters.at("api").is_none());
         assert_eq!(delay(&places[2]), 2000);
     }
     clock.advance(Duration::from_secs(2));
-    assert_eq!((delay(&places[2]), keyed.queue_len("api")), (0, 0));
+    assert_eq!((delay(&places[2]), keyed.at("api").queue_len()), (0, 0));
 }
 
 #[test]
 fn a_name_without_a_limit_is_granted_nothing() {
     let (limiters, _) = limiters("limits.api = '1/s'");
     assert!(limiters.at("else").is_none());
-    let error = limiters.keyed().try_acquire("else", 1).expect_err("no limit of this kind");
+    let error = limiters.keyed().at("else").try_acquire(1).expect_err("no limit of this kind");
     assert!(matches!(error, Error::ExceedsCapacity(_)), "{error}");
 }
 
@@ -158,13 +158,13 @@ fn the_bounds_of_the_builder_hold_for_each_name_also_after_a_reload() {
     });
     let keyed = limiters.keyed();
     let waiters = |name: &str, n: u32| {
-        let places: Vec<_> = (0..20).map_while(|_| keyed.reserve(name, n).ok()).collect();
+        let places: Vec<_> = (0..20).map_while(|_| keyed.at(name).reserve(n).ok()).collect();
         places.len() - 1 // the first does not wait
     };
     let all = || [waiters("any", 1), waiters("own", 1), waiters("permits", 3)];
     assert_eq!(all(), [2, 2, 1]);
     // With callers at each name, whose places are the same lines afterwards.
-    let kept: Vec<_> = ["any", "own", "permits"].map(|name| keyed.reserve(name, 1)).into();
+    let kept: Vec<_> = ["any", "own", "permits"].map(|name| keyed.at(name).reserve(1)).into();
     limiters.reload(limits("default = '2/s'"));
     drop(kept);
     clock.advance(Duration::from_secs(60));
@@ -177,15 +177,10 @@ fn all_names_share_one_limit_but_those_that_are_listed() {
         limiters("per = 'all'\ndefault = '1/s burst 3'\nlimits.own = '1/s burst 2'");
     assert_eq!(limiters.limits().per(), Per::All);
     assert_eq!(Per::All.to_string(), "all");
-    let keys = ["a", "b", "own"].map(|name| limiters.at(name).expect("a limit").key().clone());
+    let keys = ["a", "b", "own"].map(|name| limiters.at(name).expect("a limit").key().to_owned());
     assert_eq!(keys, ["", "", "own"]);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let granted = |name: &str| {
-        (0..9)
-            .take_while(|_| {
-                runtime.block_on(limiters.at(name).expect("a limit").try_acquire(1)).is_ok()
-            })
-            .count()
+        (0..9).take_while(|_| limiters.at(name).expect("a limit").try_acquire(1).is_ok()).count()
     };
     assert_eq!([granted("a"), granted("b"), granted("own"), granted("c")], [3, 0, 2, 0]);
 }
@@ -195,30 +190,30 @@ fn each_name_that_a_pattern_matches_is_a_limiter_which_keeps_its_history() {
     let star = "default = '1/s'\nlimits.'search-*' = '1/s burst 3'";
     let (limiters, clock) = limiters(star);
     let keyed = limiters.keyed();
-    keyed.try_acquire("search-a", 3).expect("a burst");
-    assert_eq!(["search-a", "search-b"].map(|name| keyed.available(name)), [0, 3]);
-    let waiting = keyed.reserve("search-a", 1).expect("a place");
+    keyed.at("search-a").try_acquire(3).expect("a burst");
+    assert_eq!(["search-a", "search-b"].map(|name| keyed.at(name).available()), [0, 3]);
+    let waiting = keyed.at("search-a").reserve(1).expect("a place");
     // In full, and by another pattern.
     limiters.reload(limits(&format!("{star}\nlimits.search-a = '2/s burst 5'")));
-    assert_eq!((delay(&waiting), keyed.quota("search-a").limit), (500, 5));
+    assert_eq!((delay(&waiting), keyed.at("search-a").quota().limit), (500, 5));
     limiters.reload(limits("limits.'*-a' = '4/s burst 4'"));
-    assert_eq!((delay(&waiting), keyed.quota("search-a").limit), (250, 4));
+    assert_eq!((delay(&waiting), keyed.at("search-a").quota().limit), (250, 4));
     assert!(limiters.at("search-b").is_none());
     // Of none any more: those who wait keep the last.
     for _ in 0..2 {
         limiters.reload(limits("limits.other = '1/s'"));
         assert!(limiters.at("search-a").is_none());
-        assert_eq!((delay(&waiting), keyed.quota("search-a").limit), (250, 4));
+        assert_eq!((delay(&waiting), keyed.at("search-a").quota().limit), (250, 4));
     }
     clock.advance(Duration::from_millis(250));
-    assert_eq!(keyed.queue_len("search-a"), 0);
+    assert_eq!(keyed.at("search-a").queue_len(), 0);
 }
 
 #[test]
 fn all_others_share_one_limit_but_those_that_a_pattern_matches() {
     let (limiters, _) = limiters("per = 'all'\ndefault = '1/s'\nlimits.'own-*' = '1/s'");
     let keys =
-        ["a", "own-1", "own-2"].map(|name| limiters.at(name).expect("a limit").key().clone());
+        ["a", "own-1", "own-2"].map(|name| limiters.at(name).expect("a limit").key().to_owned());
     assert_eq!(keys, ["", "own-1", "own-2"]);
 }
 
@@ -229,18 +224,18 @@ fn an_unlimited_name_waits_for_nothing_but_a_pause() {
     let keyed = limiters.keyed();
     for name in ["a-own", "b-own"] {
         for _ in 0..3 {
-            keyed.try_acquire(name, u32::MAX).expect("no limit");
+            keyed.at(name).try_acquire(u32::MAX).expect("no limit");
         }
     }
-    keyed.try_acquire("other", 1).expect("the first");
-    keyed.try_acquire("other", 1).expect_err("the default");
-    keyed.pause_for("a-own", Duration::from_secs(7)).expect("a key");
-    let waiting = keyed.reserve("a-own", 1).expect("a place");
+    keyed.at("other").try_acquire(1).expect("the first");
+    keyed.at("other").try_acquire(1).expect_err("the default");
+    keyed.at("a-own").pause_for(Duration::from_secs(7)).expect("a key");
+    let waiting = keyed.at("a-own").reserve(1).expect("a place");
     assert_eq!(delay(&waiting), 7_000);
     // Limited from now on: as new, for those who wait as well.
     limiters.reload(limits("default = '1/min'"));
     clock.advance(Duration::from_secs(7));
-    assert_eq!((delay(&waiting), keyed.available("a-own")), (0, 0));
+    assert_eq!((delay(&waiting), keyed.at("a-own").available()), (0, 0));
 }
 
 #[test]
@@ -258,10 +253,10 @@ fn headroom_in_a_file_is_for_all_its_limits() {
 #[test]
 fn the_initial_tokens_of_a_file_are_those_of_a_name_that_comes() {
     let (limiters, clock) = limiters("default = '1/s burst 5 initial 2'");
-    assert_eq!(limiters.keyed().available("api"), 2);
-    limiters.keyed().try_acquire("api", 2).expect("initial tokens");
+    assert_eq!(limiters.keyed().at("api").available(), 2);
+    limiters.keyed().at("api").try_acquire(2).expect("initial tokens");
     clock.advance(Duration::from_secs(1));
-    assert_eq!(limiters.keyed().available("api"), 1);
+    assert_eq!(limiters.keyed().at("api").available(), 1);
 }
 
 /// After the last reload all names have the last limits, whichever threads reloaded before.
@@ -270,7 +265,7 @@ fn reloads_of_several_threads_end_with_one_file_for_all_names() {
     let (limiters, _) = limiters("default = '1/s burst 1'");
     let names: Vec<_> = (0..300).map(|name| name.to_string()).collect();
     for name in &names {
-        limiters.keyed().try_acquire(name, 1).expect("the first");
+        limiters.keyed().at(name).try_acquire(1).expect("the first");
     }
     thread::scope(|scope| {
         for burst in 2..6 {
@@ -286,7 +281,7 @@ fn reloads_of_several_threads_end_with_one_file_for_all_names() {
     let limits = limiters.limits();
     let limit = limits.get("0").expect("the default");
     for name in &names {
-        let size = limiters.keyed().quota(name).limit;
+        let size = limiters.keyed().at(name).quota().limit;
         assert_eq!(*limit.to_string(), format!("1/s burst {size}"), "{name}");
     }
 }

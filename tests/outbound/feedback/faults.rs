@@ -388,7 +388,7 @@ async fn a_program_judges_a_call_by_the_fields_and_the_body_of_its_response() {
 #[test]
 fn a_limiter_that_can_no_longer_be_paused_is_counted() {
     let limiter = KeyedRateLimiter::<u32, _>::with_clock(InFlight::new(10), ManualClock::new());
-    let feedback = Feedback::new(limiter.at(7));
+    let feedback = Feedback::new(limiter.at(&7).into_owned());
     let mut call = block_on(feedback.acquire(1)).expect("granted");
     limiter.close();
     block_on(call.observe(429u16, &[("retry-after", "30")]));

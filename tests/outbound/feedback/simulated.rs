@@ -163,7 +163,8 @@ teaches! {
 #[tokio::test(start_paused = true)]
 async fn a_log_at_a_key_and_a_limiter_without_a_type_learn_as_well() {
     let log = SlidingWindowLog::new(5000, Duration::from_secs(3600));
-    let key = KeyedRateLimiter::with_clock(log.clone(), Clock::tokio()).at("api.example.com");
+    let keys = KeyedRateLimiter::with_clock(log.clone(), Clock::tokio());
+    let key = keys.at("api.example.com").into_owned();
     let any: AnyRateLimiter = AnyRateLimiter::new(RateLimiter::with_clock(log, Clock::tokio()));
     let server = || Arc::new(Server::new(Style::Discord, Reset::All, 50, WINDOW));
     for (taken, refused, late) in [

@@ -258,7 +258,7 @@ async fn a_reload_re_times_a_request_that_waits() {
     let client = answered(RateLimit::limits(limiters.clone()));
     client.get("http://a.org").send().await.expect("the first");
     let waiting = async {
-        while limiters.keyed().queue_len("a.org") == 0 {
+        while limiters.keyed().at("a.org").queue_len() == 0 {
             tokio::task::yield_now().await;
         }
         limiters.reload(limits("100/s burst 1"));

@@ -269,7 +269,7 @@ async fn own_keys_own_limiters_and_own_costs() {
     let table = tenants.clone();
     let tenant = RateLimit::by(
         |request, _| Some(request.headers().get("x-tenant")?.to_str().ok()?.to_owned()),
-        move |tenant| Some(table.at(tenant.to_owned())),
+        move |tenant| Some(table.at(tenant).into_owned()),
     );
     let client = answered(
         tenant.cost(|request, _| u32::try_from(request.url().path().len()).expect("short")),
@@ -278,7 +278,7 @@ async fn own_keys_own_limiters_and_own_costs() {
     of("a", "/123456").send().await.expect("seven of ten");
     of("b", "/").send().await.expect("one of ten");
     client.get("http://a.org/without/a/tenant/it/is/not/limited").send().await.expect("no limit");
-    assert_eq!((tenants.available("a"), tenants.available("b")), (3, 9));
+    assert_eq!((tenants.at("a").available(), tenants.at("b").available()), (3, 9));
     let error = of("a", "/12345678901").send().await.expect_err("more than there ever is");
     let error = refusal(&error).expect("refused by the limit");
     assert!(matches!(error, tollgate::Error::ExceedsCapacity(_)), "{error}");

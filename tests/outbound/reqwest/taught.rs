@@ -200,7 +200,7 @@ async fn a_server_that_drops_connections_counts_calls_that_are_never_answered() 
     // No place was lost with a connection: the server has room for 40 again, and so has the limiter.
     sleep(WINDOW).await;
     let host = url.strip_prefix("http://").expect("http").trim_end_matches('/');
-    let remaining = || limiters.keyed().quota(host).remaining;
+    let remaining = || limiters.keyed().at(host).quota().remaining;
     // On a busy machine what was taken for the last window comes back later than that has ended.
     let last = Instant::now() + 10 * WINDOW;
     loop {
@@ -391,7 +391,7 @@ async fn keys_of_ones_own_are_taught_apart() {
     let keyed = KeyedRateLimiter::<String, _>::with_clock(log, ManualClock::auto_advance());
     let by_path = RateLimit::by(
         |request, _| request.url().query().map(str::to_owned),
-        move |key| Some(keyed.at(key.to_owned())),
+        move |key| Some(keyed.at(key).into_owned()),
     );
     let client = told(by_path);
     assert_eq!(refused_for(&client, "http://a.org/429/600?a").await, None);

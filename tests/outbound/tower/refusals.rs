@@ -9,8 +9,8 @@ use reqwest::{Response, StatusCode};
 use sfv::{BareItem, List, ListEntry, Parser};
 use tollgate::tower::RefuseLayer;
 use tollgate::{
-    Error, FixedWindow, InFlight, KeyedRateLimiter, Limiter, LockOut, ManualClock, Rate,
-    RateLimiter, Same, TokenBucket,
+    Error, FixedWindow, InFlight, KeyedRateLimiter, LockOut, ManualClock, Rate, RateLimiter, Same,
+    TokenBucket,
 };
 use tower::ServiceExt;
 
@@ -124,7 +124,7 @@ async fn each_kind_of_refusal_has_its_status() {
     assert_eq!(field(&refused, "ratelimit"), one("default", &[("r", 10)]));
 
     let keys = KeyedRateLimiter::<String, _>::builder(bucket()).max_keys(1).clock(&clock).build();
-    let by_path = move |request: &http::request::Parts| keys.at(request.uri.path().to_owned());
+    let by_path = move |request: &http::request::Parts| keys.at(request.uri.path()).into_owned();
     let url = serve(app(RefuseLayer::by(by_path))).await;
     assert_eq!(ask(&format!("{url}/one")).await.status(), StatusCode::OK);
     let refused = ask(&format!("{url}/two")).await;
@@ -163,7 +163,7 @@ async fn each_kind_of_refusal_has_its_status() {
 #[tokio::test]
 async fn each_key_has_its_own_limit() {
     let keys = KeyedRateLimiter::<String, _>::with_clock(bucket(), ManualClock::new());
-    let by_path = move |request: &http::request::Parts| keys.at(request.uri.path().to_owned());
+    let by_path = move |request: &http::request::Parts| keys.at(request.uri.path()).into_owned();
     let url = serve(app(RefuseLayer::by(by_path).cost(|_| 10))).await;
     for path in ["one", "two"] {
         assert_eq!(ask(&format!("{url}/{path}")).await.status(), StatusCode::OK);
@@ -304,7 +304,7 @@ async fn each_customer_has_a_limit_and_so_have_all_together() {
     let all = RateLimiter::with_clock(bucket(4), &clock);
     let layer = RefuseLayer::by({
         let (customers, all) = (customers.clone(), all.clone());
-        move |request| customers.at(request.uri.path().to_owned()).and(&all)
+        move |request| customers.at(request.uri.path()).into_owned().and(&all)
     });
     let url = serve(app(layer)).await;
     let ask = async |customer: &str| ask(&format!("{url}/{customer}")).await;
@@ -314,10 +314,10 @@ async fn each_customer_has_a_limit_and_so_have_all_together() {
     let refused = ask("ann").await;
     assert_eq!((refused.status(), retry_after(&refused)), (StatusCode::TOO_MANY_REQUESTS, Some(1)));
     assert_eq!(field(&refused, "ratelimit-policy").len(), 2);
-    assert_eq!((customers.available("/ann"), all.available()), (0, 1));
+    assert_eq!((customers.at("/ann").available(), all.available()), (0, 1));
     assert_eq!(ask("bob").await.status(), StatusCode::OK);
     assert_eq!(ask("bob").await.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!((customers.available("/bob"), all.available()), (2, 0));
+    assert_eq!((customers.at("/bob").available(), all.available()), (2, 0));
     clock.advance(Duration::from_secs(1));
     assert_eq!(ask("bob").await.status(), StatusCode::OK);
 }

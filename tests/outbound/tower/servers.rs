@@ -13,8 +13,7 @@ use http::{HeaderName, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use tollgate::tower::{ClientIp, RefuseLayer};
 use tollgate::{
-    AnyRateLimiter, Error, InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter,
-    TokenBucket,
+    AnyRateLimiter, Error, InFlight, KeyedRateLimiter, ManualClock, Rate, RateLimiter, TokenBucket,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_http::compression::CompressionLayer;
@@ -69,7 +68,8 @@ async fn each_address_has_a_limit_and_so_have_all_together() {
     let clock = ManualClock::new();
     let clients = Keys::<IpAddr>::with_clock(bucket(2), &clock);
     let all = RateLimiter::with_clock(bucket(4), &clock);
-    let layer = RefuseLayer::by_ip(behind_proxies(), move |ip| clients.at(ip).and(&all));
+    let layer =
+        RefuseLayer::by_ip(behind_proxies(), move |ip| clients.at(&ip).into_owned().and(&all));
     let app = app(layer);
     let proxy = "10.0.0.1:80";
     assert_eq!(from(&app, proxy, "203.0.113.7").await, OK);
@@ -87,7 +87,7 @@ async fn each_address_has_a_limit_and_so_have_all_together() {
 async fn a_server_that_does_not_say_who_calls_refuses_all() {
     let clients = Keys::<IpAddr>::with_clock(bucket(2), ManualClock::new());
     let keys = clients.clone();
-    let app = app(RefuseLayer::by_ip(behind_proxies(), move |ip| clients.at(ip)));
+    let app = app(RefuseLayer::by_ip(behind_proxies(), move |ip| clients.at(&ip).into_owned()));
     let answer = send(&app, request(&[("x-forwarded-for", "203.0.113.7")])).await;
     assert_eq!((answer.status(), keys.len()), (UNAVAILABLE, 0));
     let limit = answer.headers()["ratelimit"].to_str().expect("ASCII");
@@ -98,7 +98,7 @@ async fn a_server_that_does_not_say_who_calls_refuses_all() {
 async fn axum_tells_the_address() {
     let clients = Keys::<IpAddr>::with_clock(bucket(1), ManualClock::new());
     let ip = ClientIp::peer::<ConnectInfo<SocketAddr>>();
-    let app = app(RefuseLayer::by_ip(ip, move |ip| clients.at(ip)));
+    let app = app(RefuseLayer::by_ip(ip, move |ip| clients.at(&ip).into_owned()));
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -112,7 +112,9 @@ async fn axum_tells_the_address() {
 async fn a_header_that_is_missing_doubled_or_no_text_is_no_key() {
     let keys = Keys::<Option<String>>::with_clock(bucket(1), ManualClock::new());
     let known = keys.clone();
-    let layer = RefuseLayer::by_header("X-Api-Key", move |key| known.at(key.map(str::to_owned)));
+    let layer = RefuseLayer::by_header("X-Api-Key", move |key| {
+        known.at(&key.map(str::to_owned)).into_owned()
+    });
     let app = app(layer);
     assert_eq!((with_key(&app, "ann").await, with_key(&app, "bob").await), (OK, OK));
     assert_eq!(with_key(&app, "ann").await, REFUSED);
@@ -135,8 +137,9 @@ fn a_header_has_a_name() {
 async fn keys_stay_secret() {
     const SECRET: &str = "sk-very-secret";
     let keys = Keys::<String>::builder(bucket(1)).max_keys(1).clock(ManualClock::new()).build();
-    let layer =
-        RefuseLayer::by_header("x-api-key", move |key| keys.at(key.unwrap_or_default().to_owned()));
+    let layer = RefuseLayer::by_header("x-api-key", move |key| {
+        keys.at(key.unwrap_or_default()).into_owned()
+    });
     let inner = service_fn(async |_: Request<Body>| Ok::<_, Error>(Response::new(String::new())));
     let mut service = layer.layer(inner.boxed_clone());
     let mut shown = format!("{layer:?}{service:?}");
@@ -160,7 +163,7 @@ async fn a_key_in_use_is_not_pushed_out() {
     let keys = Keys::<String>::builder(bucket(10)).max_keys(100).clock(&clock).build();
     let known = keys.clone();
     let app = app(RefuseLayer::by_header("x-api-key", move |key| {
-        known.at(key.unwrap_or_default().to_owned())
+        known.at(key.unwrap_or_default()).into_owned()
     }));
     for _ in 0..10 {
         assert_eq!(with_key(&app, "paying").await, OK);
@@ -194,8 +197,10 @@ async fn strangers_leave_the_table_of_customers_alone() {
     let app = app(RefuseLayer::by(move |request| {
         let key = request.headers.get("x-api-key").and_then(|key| key.to_str().ok());
         match key.filter(|key| *key == "paying") {
-            Some(key) => AnyRateLimiter::new(customers.at(key.to_owned())),
-            None => AnyRateLimiter::new(strangers.at(ip.of(request).expect("axum says it"))),
+            Some(key) => AnyRateLimiter::new(customers.at(key).into_owned()),
+            None => AnyRateLimiter::new(
+                strangers.at(&ip.of(request).expect("axum says it")).into_owned(),
+            ),
         }
     }));
     for host in 0..200 {
@@ -208,7 +213,7 @@ async fn strangers_leave_the_table_of_customers_alone() {
 #[tokio::test]
 async fn a_partition_key_names_the_limit_of_the_answer() {
     let keys = Keys::<String>::with_clock(bucket(1), ManualClock::new());
-    let layer = RefuseLayer::by(move |request| keys.at(request.uri.path().to_owned()))
+    let layer = RefuseLayer::by(move |request| keys.at(request.uri.path()).into_owned())
         .partition_key(|request| {
             request.headers.get("x-user").map(|user| user.as_bytes().to_vec())
         });

@@ -7,8 +7,8 @@ use governor::Quota;
 use ratelimit::TryWaitError;
 use tokio::time::{Instant, advance};
 use tollgate::{
-    Clock, FixedWindow, KeyedRateLimiter, ManualClock, Rate, RateLimiter, Same, SlidingWindowLog,
-    SmoothBursty, TokenBucket,
+    Clock, FixedWindow, ManualClock, Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty,
+    TokenBucket,
 };
 use tower::limit::RateLimit;
 use tower::limit::rate::Rate as Window;
@@ -38,7 +38,6 @@ pub fn rows() -> Vec<Row> {
         two_limits(),
         refund(),
         change(),
-        keys(),
     ]
 }
 
@@ -386,47 +385,5 @@ fn change() -> Row {
         done: "5 s at 10 a second, then 10,000 a second: how many pass at once",
         expected: Expected::Is(50.0),
         cells: [ours, Cell::absent(), Cell::absent(), theirs, Cell::absent()],
-    }
-}
-
-fn keys() -> Row {
-    const KEYS: u32 = 10_000;
-    // Not tokio's clock, which sets no alarm while no caller waits.
-    let clock = ManualClock::new();
-    let bucket = TokenBucket::new(Rate::per_second(10.0), 10);
-    let limiter = KeyedRateLimiter::<u32, _>::with_clock(bucket, &clock);
-    for key in 0..KEYS {
-        drop(limiter.try_acquire(&key, 1));
-    }
-    clock.advance(HOUR);
-    for _ in 0..KEYS {
-        drop(limiter.try_acquire(&0, 1));
-    }
-    let ours = limiter.len() as u32;
-    let [theirs, retained] = paused(async {
-        let quota = Quota::per_second(nonzero(10));
-        let limiter = governor::RateLimiter::dashmap_with_clock(quota, TokioClock::new());
-        for key in 0..KEYS {
-            _ = limiter.check_key(&key);
-        }
-        advance(HOUR).await;
-        for _ in 0..KEYS {
-            _ = limiter.check_key(&0);
-        }
-        let before = limiter.len();
-        limiter.retain_recent();
-        [before, limiter.len()].map(|keys| keys as u32)
-    });
-    Row {
-        fault: "keys that are never forgotten",
-        done: "10,000 keys are used once; an hour later 10,000 calls of one key: keys in memory",
-        expected: Expected::AtMost(1.0),
-        cells: [
-            ours.into(),
-            Cell::from(theirs).note(format!("after `retain_recent()` {retained}")),
-            Cell::absent(),
-            Cell::absent(),
-            Cell::absent(),
-        ],
     }
 }

@@ -1,0 +1,142 @@
+//! A clock's list of limiters to call, each at a time.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Weak;
+use std::task::Waker;
+
+use slab::Slab;
+
+use super::time_order::{TimeOrder, Timed};
+use super::wakes::wake_each;
+use crate::units::Nanos;
+
+/// Keep this many free entries; after a crowd has left, give the memory back.
+pub(crate) const KEEP: usize = 1024;
+
+/// A limiter with waiting callers.
+pub(crate) trait OnAlarm: Send + Sync {
+    /// The alarm went off.
+    fn on_alarm(&self);
+
+    /// The alarm went off with others: adds the callers to be woken to `wake` instead of waking them. Returns
+    /// how many go on waiting.
+    fn on_round(&self, wake: &mut Vec<Waker>) -> usize {
+        let _ = wake;
+        self.on_alarm();
+        0
+    }
+
+    /// The alarm cannot be relied on: wakes all callers, each of which looks for itself.
+    fn wake_all(&self);
+}
+
+/// What an alarm needs besides the clock. Called without a lock.
+pub(crate) type TimerTask = Box<dyn FnOnce() + Send>;
+
+/// Calls a limiter whose alarm went off, where no caller is to get its panic. Adds the callers to be woken to
+/// `wake`, and returns how many go on waiting.
+pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) -> usize {
+    // The last handle on a limiter may be dropped in here too, and with it values of its user.
+    let sounded =
+        catch_unwind(AssertUnwindSafe(|| line.upgrade().map_or(0, |line| line.on_round(wake))));
+    // The waiters of a limiter whose policy panics are woken, and meet the panic themselves.
+    sounded.unwrap_or_else(|_| {
+        // A waker may panic here again; there is no caller left to get that.
+        let _ = catch_unwind(AssertUnwindSafe(|| line.upgrade().map(|line| line.wake_all())));
+        0
+    })
+}
+
+/// The same for one limiter alone.
+pub(super) fn sound(line: &Weak<dyn OnAlarm>) {
+    let mut wake = Vec::new();
+    sound_in_round(line, &mut wake);
+    wake_each(&mut wake.drain(..));
+}
+
+/// The alarms that are set. An id says when, a number in the order in which they were set, and the place.
+#[derive(Debug, Default)]
+pub(super) struct Alarms {
+    times: TimeOrder,
+    lines: Slab<Weak<dyn OnAlarm>>,
+    count: u32,
+}
+
+impl Alarms {
+    /// Moves an alarm to another time, or adds it.
+    pub(super) fn replace(
+        &mut self,
+        old: Option<Timed>,
+        due: Nanos,
+        line: Weak<dyn OnAlarm>,
+    ) -> Timed {
+        if let Some(old) = old {
+            self.remove(old);
+        }
+        self.count = self.count.wrapping_add(1);
+        let place = u32::try_from(self.lines.insert(line)).expect("fewer than 2^32 limiters");
+        let id = Timed::new(due.get(), self.count, place);
+        self.times.insert(id);
+        id
+    }
+
+    /// Takes an alarm out, if it has not gone off.
+    pub(super) fn remove(&mut self, id: Timed) -> Option<Weak<dyn OnAlarm>> {
+        let line = self.times.remove(id).then(|| self.lines.remove(id.id() as usize));
+        if self.lines.is_empty() && self.lines.capacity() > KEEP {
+            self.lines = Slab::new();
+        }
+        line
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    pub(super) fn first(&self) -> Option<Nanos> {
+        self.times.first().map(|first| Nanos::new(first.time()))
+    }
+
+    /// Takes out the first alarm, if it is due by `time`.
+    pub(super) fn pop(&mut self, time: Nanos) -> Option<(Nanos, Weak<dyn OnAlarm>)> {
+        let first = self.times.first().filter(|first| first.time() <= time.get())?;
+        Some((Nanos::new(first.time()), self.remove(first)?))
+    }
+}
+
+/// A limiter that does nothing at an alarm.
+#[cfg(test)]
+pub(super) struct Silent;
+
+#[cfg(test)]
+impl OnAlarm for Silent {
+    fn on_alarm(&self) {}
+
+    fn wake_all(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_crowd_has_left_its_memory_is_given_back() {
+        let mut alarms = Alarms::default();
+        let time = |index: usize| Nanos::new(index as u64);
+        let line = || Weak::<Silent>::new();
+        let ids: Vec<_> =
+            (0..=KEEP).map(|index| alarms.replace(None, time(index), line())).collect();
+        // One that leaves takes no other one's alarm with it.
+        assert!(alarms.remove(ids[KEEP]).is_some() && alarms.remove(ids[KEEP]).is_none());
+        assert!(alarms.lines.capacity() > KEEP);
+        for index in 0..KEEP {
+            let (due, _) = alarms.pop(Nanos::END).expect("an alarm");
+            assert_eq!(due, time(index));
+        }
+        assert_eq!((alarms.len(), alarms.lines.capacity()), (0, 0));
+        // A few need not come back for it.
+        let id = alarms.replace(None, time(1), line());
+        alarms.remove(id).expect("an alarm");
+        assert_ne!(alarms.lines.capacity(), 0);
+    }
+}
