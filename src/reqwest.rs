@@ -3,10 +3,10 @@
 //!
 //! ```
 //! use reqwest_middleware::ClientBuilder;
-//! use tollgate::Limits;
+//! use tollgate::{Limits, reqwest::RateLimit};
 //!
-//! let client = reqwest::Client::new();
-//! let client = ClientBuilder::new(client).with(Limits::per_host("10/s")?).build();
+//! let limit = RateLimit::limits(Limits::per_host("10/s")?);
+//! let client = ClientBuilder::new(reqwest::Client::new()).with(limit).build();
 //! # Ok::<(), tollgate::InvalidLimit>(())
 //! ```
 //!
@@ -92,7 +92,6 @@ mod host;
 mod key;
 mod middleware;
 mod name;
-mod route;
 
 pub use body::take_grant;
 pub use middleware::RateLimit;

@@ -99,24 +99,20 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-mod body;
+mod call;
 mod client_ip;
 mod fields;
 mod forwarded;
-mod future;
 mod grpc;
-mod inner;
 mod layer;
-mod network;
-mod options;
 mod refuse;
 mod response;
 mod service;
 
-pub use body::ResponseBody;
 pub use client_ip::{ClientIp, InvalidProxy};
-pub use future::ResponseFuture;
 pub use layer::{RateLimitByLayer, RateLimitLayer};
-pub use refuse::{Refuse, RefuseFuture, RefuseLayer};
+pub use refuse::{Refuse, RefuseLayer};
 pub use response::AnyResponse;
 pub use service::{RateLimit, RateLimitBy};
+
+pub use crate::body::ResponseBody;

@@ -13,7 +13,6 @@ use super::body::{read, with_grant};
 use super::host;
 use super::name::Names;
 use crate::config::limiters::RateLimiters;
-use crate::config::limits::Limits;
 use crate::feedback::{FeedbackBuilder, Learned, Table};
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
 use crate::limiter::{Granted, OwnedLimiter, acquire_within};
@@ -23,8 +22,7 @@ type OfRequest<T> = Arc<dyn Fn(&Request, &Extensions) -> T + Send + Sync>;
 
 /// Makes each request of a client wait for its limit: the middleware with all its options.
 ///
-/// [`Limits`] are middleware by themselves. This is for [`RateLimiters`], whose limits can be reloaded, for any
-/// other limiter of this crate, and to set more:
+/// For [`Limits`](crate::Limits), for [`RateLimiters`], whose limits can be reloaded, and for any other limiter of this crate:
 ///
 /// ```
 /// use std::time::Duration;
@@ -67,14 +65,15 @@ pub struct RateLimit<C: Cost = u32> {
 type Found<C> = (String, AnyRateLimiter<C>);
 
 impl RateLimit {
-    /// The limits of `limiters`, per what they are per: see the [module](super#limits-per-what). A request whose
-    /// name has no limit goes through.
+    /// The limits of `limiters`, per what they are per: see the [module](super#limits-per-what). Of
+    /// [`Limits`](crate::Limits) the client makes its own limiters. A request whose name has no limit goes through.
     #[must_use]
     pub fn limits(limiters: impl Into<RateLimiters>) -> Self {
         let limiters = limiters.into();
-        let names = Names::new(&limiters);
+        let names = Names::new();
         Self::find(move |request, extensions| {
-            let limiter = limiters.at(&names.of(&limiters, request, extensions))?;
+            let name = names.of(&limiters.in_force(), request, extensions);
+            let limiter = limiters.at(&name)?;
             Some((limiter.key().to_string(), AnyRateLimiter::new(limiter)))
         })
     }
@@ -279,22 +278,6 @@ fn is_of_connection(error: &reqwest_middleware::Error) -> bool {
 fn refused(error: crate::Error) -> reqwest_middleware::Error {
     let error = anyhow::Error::new(error);
     reqwest_middleware::Error::Middleware(error.context("a rate limit refused the request"))
-}
-
-/// With the system clock. The limiters are made at the first request, and belong to the client and its clones: a
-/// copy of the limits in another client is another limit. [`RateLimit`] has options.
-#[async_trait]
-impl Middleware for Limits {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        let make = || -> Box<dyn Middleware> { Box::new(RateLimit::limits(self.clone())) };
-        let middleware = self.middleware.0.get_or_init(make);
-        middleware.handle(request, extensions, next).await
-    }
 }
 
 impl<C: Cost> fmt::Debug for RateLimit<C> {

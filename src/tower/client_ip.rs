@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use http::header::HeaderName;
 use http::request::Parts;
+use ipnet::{IpNet, Ipv6Net};
 
 use super::forwarded::Proxies;
-use super::network::{Network, first_of};
 
 /// The IP address of a client, as a key for [`RefuseLayer::by_ip`](super::RefuseLayer::by_ip).
 ///
@@ -98,7 +98,7 @@ impl ClientIp {
         let invalid = |text: &str, why| InvalidProxy { text: text.to_owned(), why };
         let network = |text: N| {
             let text = text.as_ref();
-            Network::parse(text).ok_or_else(|| {
+            network_of(text).ok_or_else(|| {
                 invalid(text, "no proxy: write an address, or a network such as 10.0.0.0/8")
             })
         };
@@ -121,8 +121,20 @@ impl ClientIp {
         let peer = (self.peer)(request)?.to_canonical();
         let proxies = self.proxies.as_ref();
         let client = proxies.map_or(peer, |proxies| proxies.client_of(peer, &request.headers));
-        Some(if client.is_ipv4() { client } else { first_of(client, self.ipv6_prefix) })
+        Some(match client {
+            IpAddr::V6(address) => Ipv6Net::new_assert(address, self.ipv6_prefix).network().into(),
+            IpAddr::V4(_) => client,
+        })
     }
+}
+
+/// `10.0.0.0/8`, or one address. `None` if it is written in another way, or holds all addresses.
+fn network_of(text: &str) -> Option<IpNet> {
+    let address = || text.parse().map(|address: IpAddr| address.into());
+    let network: IpNet = text.parse().or_else(|_| address()).ok()?;
+    // Peers are compared as IPv4 where they are mapped.
+    let first = network.addr().to_canonical();
+    (network.prefix_len() > 0 && network.network() == first).then_some(network)
 }
 
 impl fmt::Debug for ClientIp {

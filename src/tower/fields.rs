@@ -25,14 +25,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const MOST: u128 = 999_999_999_999_999;
 
 /// Adds the two fields. Those of other limits, of an inner layer say, stay.
-pub(super) fn add_limits(
-    headers: &mut HeaderMap,
-    name: Option<&str>,
-    partition: Option<&[u8]>,
-    limits: &[Limit<u32>],
-) {
+pub(super) fn add_limits(headers: &mut HeaderMap, name: Option<&str>, limits: &[Limit<u32>]) {
     let name = name.unwrap_or("default");
-    let pk = partition.map_or_else(String::new, |key| format!(";pk=:{}:", base64(key)));
     let (mut policies, mut rests) = (String::new(), String::new());
     for (part, limit) in limits.iter().enumerate() {
         let name = match limits {
@@ -40,12 +34,11 @@ pub(super) fn add_limits(
             _ => string(&format!("{name}-{part}")),
         };
         let comma = if part == 0 { "" } else { ", " };
-        let _ = write!(policies, "{comma}{name}{}{pk}", policy(limit));
+        let _ = write!(policies, "{comma}{name}{}", policy(limit));
         let _ = write!(rests, "{comma}{name};r={}", limit.remaining);
         if let Some(seconds) = effective_window(limit) {
             let _ = write!(rests, ";t={seconds}");
         }
-        rests.push_str(&pk);
     }
     for (field, value) in [(POLICY, policies), (LIMIT, rests)] {
         if let Ok(value) = HeaderValue::try_from(value) {
@@ -75,21 +68,6 @@ fn string(text: &str) -> String {
         }
     }
     quoted + "\""
-}
-
-/// Bytes of a structured field, without the colons around them.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let bits = three.iter().fold(0, |bits: usize, &byte| bits << 8 | usize::from(byte));
-        let bits = bits << (8 * (3 - three.len()));
-        for digit in 0..4 {
-            let is_there = digit <= three.len();
-            text.push(if is_there { DIGITS[bits >> (18 - 6 * digit) & 63].into() } else { '=' });
-        }
-    }
-    text
 }
 
 /// The parameters of a limit in `RateLimit-Policy`.
@@ -137,7 +115,7 @@ mod tests {
 
     fn fields(limits: &[Limit<u32>]) -> String {
         let mut headers = HeaderMap::new();
-        add_limits(&mut headers, None, None, limits);
+        add_limits(&mut headers, None, limits);
         shown(&headers)
     }
 
@@ -241,17 +219,10 @@ mod tests {
         limiter.try_acquire(18).expect("full");
         let retry_after = limiter.try_acquire(5).expect_err("two are left").retry_after();
         let mut headers = HeaderMap::new();
-        add_limits(&mut headers, None, None, &limiter.limits(5));
+        add_limits(&mut headers, None, &limiter.limits(5));
         set_retry_after(&mut headers, retry_after.expect("known"));
         assert_eq!(shown(&headers), "\"default\";q=20;w=12 | \"default\";r=2;t=2");
         assert_eq!(headers[RETRY_AFTER], "2"); // 1.8 s
-    }
-
-    #[test]
-    fn a_partition_key_is_bytes_in_base64() {
-        let texts =
-            [&b""[..], b"f", b"fo", b"foo", b"trial121323", &[0xfb, 0xff, 0xfe]].map(base64);
-        assert_eq!(texts, ["", "Zg==", "Zm8=", "Zm9v", "dHJpYWwxMjEzMjM=", "+//+"]);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The layers for clients.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use tower_layer::Layer;
 
-use super::future::BoxError;
-use super::options::Options;
+use super::call::{BoxError, Options};
 use super::service::{RateLimit, RateLimitBy};
 use crate::choose::Ask;
 use crate::error::Error;
@@ -140,14 +140,17 @@ impl<C: Cost> RateLimitLayer<C> {
     /// Sets the cost of a request: see [`RateLimitByLayer`].
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> RateLimitByLayer<C> {
-        RateLimitByLayer { ask: Ask::one(self.limiter).cost(cost), options: self.options }
+        let Self { limiter, options } = self;
+        let ask = Ask::by(move |_| limiter.clone()).cost(cost);
+        RateLimitByLayer { ask, options }
     }
 
     /// The longest wait for a permit; unbounded by default. A call that cannot be granted in this time is refused
     /// at once, and the error states the wait that it would have needed.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        Self { options: self.options.max_wait(max_wait), ..self }
+        let options = Options { max_wait: Some(max_wait), ..self.options };
+        Self { options, ..self }
     }
 
     /// The error of a call that the limiter refuses; by default the boxed [`tollgate::Error`](crate::Error). For a
@@ -165,10 +168,11 @@ impl<C: Cost> RateLimitLayer<C> {
     /// ```
     #[must_use]
     pub fn refuse_with<E: Into<BoxError>>(
-        self,
+        mut self,
         with: impl Fn(Error) -> E + Send + Sync + 'static,
     ) -> Self {
-        Self { options: self.options.refuse_with(with), ..self }
+        self.options.refuse_with = Some(Arc::new(move |error| with(error).into()));
+        self
     }
 
     /// The limiter, to look at it or to pause it.
@@ -189,9 +193,10 @@ impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
 /// Makes each call wait for a cost, or a limiter, that depends on the request: for clients.
 ///
 /// Made by [`RateLimitLayer::cost`] and [`RateLimitLayer::by`]. It differs from [`RateLimitLayer`] in one point:
-/// `poll_ready` has not seen the request, so the call waits in the future of `call`, with the inner service ready.
-/// So a `LoadShed` around it sheds nothing, and a `Buffer` hands on all requests: bound the waits by
-/// [`max_wait`](Self::max_wait) or by the limiter's queue.
+/// `poll_ready` has not seen the request, so the call waits in the future of `call`, for its permits and then for a
+/// clone of the inner service. So a `LoadShed` around it sheds nothing, and a `Buffer` hands on all requests: bound the
+/// waits by [`max_wait`](Self::max_wait) or by the limiter's queue. The inner service must be `Clone`; a `Buffer` around
+/// it is.
 ///
 /// The closures see the request without its body. Put what depends on the body into the extensions of the request.
 /// If only the answer tells the true cost, settle the grant from
@@ -242,16 +247,18 @@ impl<C: Cost> RateLimitByLayer<C> {
     /// The longest wait; see [`RateLimitLayer::max_wait`].
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        Self { options: self.options.max_wait(max_wait), ..self }
+        let options = Options { max_wait: Some(max_wait), ..self.options };
+        Self { options, ..self }
     }
 
     /// The error of a call that the limiter refuses; see [`RateLimitLayer::refuse_with`].
     #[must_use]
     pub fn refuse_with<E: Into<BoxError>>(
-        self,
+        mut self,
         with: impl Fn(Error) -> E + Send + Sync + 'static,
     ) -> Self {
-        Self { options: self.options.refuse_with(with), ..self }
+        self.options.refuse_with = Some(Arc::new(move |error| with(error).into()));
+        self
     }
 }
 

@@ -3,7 +3,8 @@
 use http::{HeaderMap, Response, StatusCode};
 use http_body::Body;
 
-use super::body::ResponseBody;
+use super::ResponseBody;
+use crate::body::Slot;
 use crate::limiter::any::AnyGrant;
 use crate::policy::Cost;
 
@@ -82,6 +83,6 @@ impl<B: Body> AnyResponse for Response<B> {
     }
 
     fn hold<C: Cost>(self, grant: AnyGrant<C>, is_upgrade: bool) -> Self::Held<C> {
-        self.map(|body| ResponseBody::with_grant(body, grant, is_upgrade))
+        self.map(|body| ResponseBody::new(body, Slot::new(grant), is_upgrade))
     }
 }

@@ -1,14 +1,50 @@
-//! The body of a response, which holds a place in flight.
+//! The body of a response, which holds the grant of its call.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::limiter::Granted;
 use crate::limiter::any::AnyGrant;
 use crate::policy::Cost;
+use crate::sync::Mutex;
+
+/// The grant of a call, for its body and for those who take it out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slot<C: Cost>(Arc<Mutex<Option<AnyGrant<C>>>>);
+
+impl<C: Cost> Slot<C> {
+    pub(crate) fn new(grant: AnyGrant<C>) -> Self {
+        Self(Arc::new(Mutex::new(Some(grant))))
+    }
+
+    /// The caller drops it after the lock, as a place that is given back wakes callers.
+    pub(crate) fn take(&self) -> Option<AnyGrant<C>> {
+        self.0.lock().take()
+    }
+
+    fn hear(&self, trailers: Option<&HeaderMap>) {
+        let grant = self.0.lock().take_if(|grant| grant.hears_body());
+        if let Some(mut grant) = grant {
+            grant.hear_body(trailers);
+            *self.0.lock() = Some(grant);
+        }
+    }
+}
+
+/// Gives the grant back when the body is dropped.
+#[derive(Debug)]
+struct Holder<C: Cost>(Slot<C>);
+
+impl<C: Cost> Drop for Holder<C> {
+    fn drop(&mut self) {
+        drop(self.0.take());
+    }
+}
 
 pin_project! {
     /// The body of a response, with the grant of its request: an [`InFlight`](crate::InFlight) place is held until
@@ -42,9 +78,10 @@ pin_project! {
     where
         C: Cost,
     {
+        // Dropped before its place is given back.
         #[pin]
         inner: B,
-        grant: Option<AnyGrant<C>>,
+        holder: Holder<C>,
         // The connection goes on when the body has ended.
         is_upgrade: bool,
     }
@@ -52,9 +89,11 @@ pin_project! {
 
 impl<B: Body, C: Cost> ResponseBody<B, C> {
     /// Keeps the grant until the body has ended; for an upgrade, until it is dropped.
-    pub(super) fn with_grant(inner: B, grant: AnyGrant<C>, is_upgrade: bool) -> Self {
-        let is_held = is_upgrade || !inner.is_end_stream();
-        Self { inner, grant: is_held.then_some(grant), is_upgrade }
+    pub(crate) fn new(inner: B, slot: Slot<C>, is_upgrade: bool) -> Self {
+        if !is_upgrade && inner.is_end_stream() {
+            drop(slot.take());
+        }
+        Self { inner, holder: Holder(slot), is_upgrade }
     }
 }
 
@@ -64,7 +103,7 @@ impl<B, C: Cost> ResponseBody<B, C> {
     ///
     /// A client takes the grant out of a response that upgrades its connection (101, or 2xx to a CONNECT) and
     /// keeps it beside the connection: the body holds it only until it is dropped, and has no data. A CONNECT is
-    /// known where the layer sees the request, so not in [`RateLimit`](super::RateLimit) without a key or cost.
+    /// known where the layer sees the request, so not in `RateLimit` without a key or cost.
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -92,12 +131,7 @@ impl<B, C: Cost> ResponseBody<B, C> {
     /// ```
     #[must_use = "a grant that is dropped gives its places in flight back"]
     pub fn take_grant(&mut self) -> Option<AnyGrant<C>> {
-        self.grant.take()
-    }
-
-    /// A body of a response that holds no place.
-    pub(super) fn without_grant(inner: B) -> Self {
-        Self { inner, grant: None, is_upgrade: false }
+        self.holder.0.take()
     }
 }
 
@@ -110,7 +144,7 @@ impl<B, C: Cost> ResponseBody<B, C> {
 /// ```
 impl<B: Default, C: Cost> Default for ResponseBody<B, C> {
     fn default() -> Self {
-        Self::without_grant(B::default())
+        Self { inner: B::default(), holder: Holder(Slot::default()), is_upgrade: false }
     }
 }
 
@@ -124,13 +158,13 @@ impl<B: Body, C: Cost> Body for ResponseBody<B, C> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.inner.as_mut().poll_frame(context));
-        if let (Some(grant), Some(Ok(frame))) = (&mut *this.grant, &frame) {
-            grant.hear_body(frame.trailers_ref());
+        if let Some(Ok(frame)) = &frame {
+            this.holder.0.hear(frame.trailers_ref());
         }
         // A reader that knows the end from the size may not ask for the frame after the last.
         let has_ended = !matches!(frame, Some(Ok(_))) || this.inner.is_end_stream();
         if has_ended && !*this.is_upgrade {
-            this.grant.take();
+            drop(this.holder.0.take());
         }
         Poll::Ready(frame)
     }
