@@ -35,22 +35,8 @@
 //! error of a status from 400 on, and drops its fields. Then a 429 is learned from, but not how long it asks to wait. Set
 //! `http_status_as_error(false)`; then a 404 or a 500 is `Ok` as well, so look at the status.
 //!
-//! **A 429 comes back to the caller and is not sent again.** The next call waits as long as the server asked:
-//!
-//! ```
-//! use ureq::http::{Response, StatusCode};
-//! use ureq::{Agent, Body, Error};
-//!
-//! fn get(agent: &Agent, url: &str) -> Result<Response<Body>, Error> {
-//!     for _ in 0..4 {
-//!         let response = agent.get(url).call()?;
-//!         if response.status() != StatusCode::TOO_MANY_REQUESTS {
-//!             return Ok(response);
-//!         }
-//!     }
-//!     agent.get(url).call()
-//! }
-//! ```
+//! **A 429 comes back to the caller and is not sent again.** The next call waits as long as the server asked, so a loop around
+//! `call` is a retry.
 //!
 //! [`RateLimit::max_wait`] is the longest wait of a call. How long a server can pause calls is
 //! [`FeedbackBuilder::max_wait`](crate::feedback::FeedbackBuilder::max_wait): at most an hour unless

@@ -94,18 +94,6 @@ impl<'de> Deserialize<'de> for Field {
     }
 }
 
-/// A share as a field of a file.
-struct Share(f64);
-
-impl<'de> Deserialize<'de> for Share {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let share = f64::deserialize(deserializer)?;
-        // Any limit says whether it is one.
-        Rate::per_second(1.0).headroom(share).map_err(de::Error::custom)?;
-        Ok(Self(share))
-    }
-}
-
 /// From a table with `per`, `default`, `headroom` and `limits`; see [`Limits`].
 impl<'de> Deserialize<'de> for Limits {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -124,9 +112,9 @@ impl<'de> Deserialize<'de> for Limits {
                     match field {
                         "per" if per.is_none() => per = Some(map.next_value()?),
                         "default" if default.is_none() => default = Some(map.next_value()?),
-                        "headroom" if share.is_none() => share = Some(map.next_value::<Share>()?.0),
+                        "headroom" if share.is_none() => share = Some(map.next_value()?),
                         "limits" if named.is_none() => {
-                            named = Some(map.next_value::<BTreeMap<String, AllOf>>()?)
+                            named = Some(map.next_value::<BTreeMap<String, AllOf>>()?);
                         }
                         _ => return Err(de::Error::duplicate_field(field)),
                     }

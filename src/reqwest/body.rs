@@ -120,34 +120,20 @@ impl crate::tower::AnyResponse for Response {
 /// another type: `C` is `u32`, or the tuple of the limiter.
 ///
 /// ```
-/// use std::time::Duration;
-/// use futures::future::BoxFuture;
-/// use http::Extensions;
-/// use reqwest::{Request, Response};
-/// use reqwest_middleware::{ClientBuilder, Next};
-/// use tollgate::reqwest::{RateLimit, take_grant};
-/// use tollgate::{ManualClock, RateLimiter, SlidingWindowLog};
+/// use reqwest_middleware::{ClientWithMiddleware, Result};
+/// use tollgate::reqwest::take_grant;
 ///
-/// # fn answer<'a>(_: Request, _: &'a mut Extensions, _: Next<'a>) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
-/// #     Box::pin(async { Ok(http::Response::new("1100").into()) })
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// let minute = Duration::from_secs(60);
-/// let policy = (SlidingWindowLog::new(60, minute), SlidingWindowLog::new(90_000, minute));
-/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-/// let client = ClientBuilder::new(reqwest::Client::new())
-///     .with(RateLimit::new(limiter.clone()).cost(|_, _| (1, 800))) // an estimate
-///     # .with(answer) // instead of a server
-///     .build();
-/// let mut response = client.post("http://llm.example/").send().await?;
-/// let grant = take_grant::<(u32, u32)>(&mut response);
-/// let tokens = response.text().await?.parse()?;
-/// if let Some(mut grant) = grant {
-///     grant.settle((1, tokens)).await?;
+/// /// Tokens are the second cost of the limiter; 800 was the estimate.
+/// async fn ask(client: &ClientWithMiddleware) -> Result<String> {
+///     let mut response = client.post("http://llm.example/").send().await?;
+///     let grant = take_grant::<(u32, u32)>(&mut response);
+///     let text = response.text().await?;
+///     if let Some(mut grant) = grant {
+///         let tokens = u32::try_from(text.len() / 4).unwrap_or(u32::MAX);
+///         grant.settle((1, tokens)).await.map_err(reqwest_middleware::Error::middleware)?;
+///     }
+///     Ok(text)
 /// }
-/// assert_eq!(limiter.available(), (59, 88_900));
-/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-/// # Ok::<(), std::io::Error>(())
 /// ```
 #[must_use = "a grant that is dropped gives its places in flight back"]
 pub fn take_grant<C: Cost>(response: &mut Response) -> Option<AnyGrant<C>> {

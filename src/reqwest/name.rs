@@ -17,29 +17,14 @@ use crate::config::names::Per;
 /// a limiter.
 ///
 /// ```
-/// use futures::future::BoxFuture;
-/// use http::Extensions;
-/// use reqwest::{Request, Response};
-/// use reqwest_middleware::{ClientBuilder, Next};
+/// use reqwest_middleware::ClientBuilder;
+/// use tollgate::Limits;
 /// use tollgate::reqwest::{LimitName, RateLimit};
-/// use tollgate::{Limits, ManualClock, RateLimiters};
 ///
-/// # fn answer<'a>(_: Request, _: &'a mut Extensions, _: Next<'a>) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
-/// #     Box::pin(async { Ok(http::Response::new("").into()) })
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// let clock = ManualClock::auto_advance();
 /// let limits = Limits::per_name("10/s")?.named("search", "1/s")?;
-/// let limiters = RateLimiters::with_clock(limits, &clock);
-/// let client = ClientBuilder::new(reqwest::Client::new()).with(RateLimit::limits(limiters))
-///     # .with(answer) // instead of a server
-///     .build();
-/// for _ in 0..3 {
-///     client.get("http://api.example/search").with_extension(LimitName::new("search")).send().await?;
-/// }
-/// assert_eq!(clock.elapsed().as_secs(), 2);
-/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-/// # Ok::<(), std::io::Error>(())
+/// let client = ClientBuilder::new(reqwest::Client::new()).with(RateLimit::limits(limits)).build();
+/// let request = client.get("http://api.example/search").with_extension(LimitName::new("search"));
+/// # drop(request); Ok::<(), tollgate::InvalidLimit>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LimitName(Cow<'static, str>);

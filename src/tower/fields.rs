@@ -213,19 +213,6 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_tells_the_time_of_its_retry_after() {
-        let policy = TokenBucket::new(crate::Rate::per_minute(100.0), 20);
-        let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-        limiter.try_acquire(18).expect("full");
-        let retry_after = limiter.try_acquire(5).expect_err("two are left").retry_after();
-        let mut headers = HeaderMap::new();
-        add_limits(&mut headers, None, &limiter.limits(5));
-        set_retry_after(&mut headers, retry_after.expect("known"));
-        assert_eq!(shown(&headers), "\"default\";q=20;w=12 | \"default\";r=2;t=2");
-        assert_eq!(headers[RETRY_AFTER], "2"); // 1.8 s
-    }
-
-    #[test]
     fn names_are_strings_of_structured_fields() {
         assert_eq!(string("per user"), "\"per user\"");
         assert_eq!(string("a\"b\\c"), "\"a\\\"b\\\\c\"");

@@ -81,32 +81,14 @@ impl<C: Cost> RateLimitLayer<C> {
     /// learned.
     ///
     /// ```
-    /// use std::convert::Infallible;
-    /// use http::{Request, Response};
     /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::{InFlight, ManualClock, RateLimiter};
-    /// use tower::{ServiceBuilder, ServiceExt};
+    /// use tollgate::{InFlight, RateLimiter};
+    /// use tower::ServiceBuilder;
     ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let clock = ManualClock::auto_advance();
-    /// let service = ServiceBuilder::new()
-    ///     .layer(RateLimitLayer::learn(RateLimiter::with_clock(InFlight::new(10), &clock)))
-    ///     .service_fn(async |request: Request<()>| {
-    ///         let response = Response::builder();
-    ///         let response = match request.uri().host() {
-    ///             Some("busy.example") => response.status(429).header("retry-after", "7"),
-    ///             _ => response,
-    ///         };
-    ///         Ok::<_, Infallible>(response.body(String::new()).unwrap())
-    ///     });
-    /// let get = |uri| service.clone().oneshot(Request::get(uri).body(()).unwrap());
-    /// assert_eq!(get("http://busy.example/").await?.status(), 429);
-    /// get("http://other.example/").await?;
-    /// assert_eq!(clock.elapsed().as_secs(), 0);
-    /// get("http://busy.example/").await?;
-    /// assert_eq!(clock.elapsed().as_secs(), 7);
-    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
+    /// let limiter = RateLimiter::new(InFlight::new(10));
+    /// let client = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::learn(limiter)) // a `Retry-After` of a host holds back the calls to it
+    ///     .service("hyper-util's `Client`, tonic's `Channel`, ..");
     /// ```
     #[cfg(feature = "feedback")]
     #[must_use]

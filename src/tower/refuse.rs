@@ -98,8 +98,10 @@ struct Rules {
     ask: Ask<u32>,
     max_wait: Duration,
     fields: bool,
-    respond: Option<Arc<dyn Fn(&Error, &mut response::Parts) + Send + Sync>>,
+    respond: Option<Respond>,
 }
+
+type Respond = Arc<dyn Fn(&Error, &mut response::Parts) + Send + Sync>;
 
 impl RefuseLayer {
     /// One permit of `limiter` for each request.

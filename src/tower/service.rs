@@ -19,29 +19,13 @@ use crate::policy::Cost;
 /// [`RateLimitLayer`](super::RateLimitLayer), which says what clones and errors do.
 ///
 /// ```
-/// use std::convert::Infallible;
-/// use std::time::Duration;
-/// use http::{Request, Response};
-/// use tollgate::tower::RateLimitLayer;
-/// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-/// use tower::{Service, ServiceBuilder, ServiceExt};
+/// use tollgate::tower::{RateLimit, RateLimitLayer};
+/// use tollgate::{InFlight, RateLimiter};
+/// use tower::Layer;
 ///
-/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let policy = TokenBucket::new(Rate::per_second(5.0), 10);
-/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-/// let mut service = ServiceBuilder::new()
-///     .layer(RateLimitLayer::new(limiter.clone()))
-///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
-/// service.ready().await?;
-/// assert_eq!(limiter.available(), 9);
-/// service.call(Request::new(())).await?;
-/// assert_eq!(limiter.available(), 9);
-/// service.ready().await?;
-/// assert_eq!(limiter.available(), 8);
-/// drop(service); // ready, and never called
-/// assert_eq!(limiter.available(), 9);
-/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
-/// # Ok::<(), std::io::Error>(())
+/// let layer = RateLimitLayer::new(RateLimiter::new(InFlight::new(10)));
+/// let service: RateLimit<_> = layer.layer("any service");
+/// assert_eq!(service.limiter().queue_len(), 0);
 /// ```
 pub struct RateLimit<S, C: Cost = u32> {
     inner: S,
@@ -134,24 +118,12 @@ impl<S, C: Cost> Drop for RateLimit<S, C> {
 /// [`RateLimitByLayer`](super::RateLimitByLayer).
 ///
 /// ```
-/// use std::convert::Infallible;
-/// use http::{Request, Response};
 /// use tollgate::tower::{RateLimitBy, RateLimitLayer};
-/// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-/// use tower::{Layer, Service, ServiceExt, service_fn};
+/// use tollgate::{InFlight, RateLimiter};
+/// use tower::Layer;
 ///
-/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let policy = TokenBucket::new(Rate::per_second(5.0), 10);
-/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-/// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
-/// let layer = RateLimitLayer::new(limiter.clone()).cost(|_| 3);
-/// let mut service: RateLimitBy<_> = layer.layer(inner);
-/// let response = service.ready().await?.call(Request::new(()));
-/// assert_eq!(limiter.available(), 10);
-/// response.await?;
-/// assert_eq!(limiter.available(), 7);
-/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
-/// # Ok::<(), std::io::Error>(())
+/// let layer = RateLimitLayer::new(RateLimiter::new(InFlight::new(10))).cost(|_| 3);
+/// let service: RateLimitBy<_> = layer.layer("any service");
 /// ```
 #[derive(Clone, Debug)]
 pub struct RateLimitBy<S, C: Cost = u32> {

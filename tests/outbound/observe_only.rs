@@ -34,7 +34,7 @@ fn answers()
 }
 
 /// Sends the same calls of different costs to a server that refuses and to one that observes. Responses are read late.
-async fn counts_as_its_twin(policy: impl Policy<Cost = u32> + Clone + std::fmt::Debug) {
+async fn counts_as_its_twin(policy: impl Policy<Cost = u32> + std::fmt::Debug) {
     let clock = ManualClock::new();
     let strict = RateLimiter::with_clock(policy.clone(), &clock);
     let observed = RateLimiter::with_clock(policy, &clock);
@@ -129,6 +129,14 @@ async fn it_is_one_handle_of_a_limiter() {
     one.pause_for(Duration::from_secs(9)).await.expect("a key");
     one.acquire(1).await.expect("let through");
     assert_eq!(over.load(Relaxed), 1);
+    // A server is obeyed by a feedback around it.
+    let (handle, _) = shadow(RateLimiter::with_clock(InFlight::new(1), &clock));
+    let feedback = tollgate::feedback::Feedback::new(handle);
+    let mut call = feedback.acquire(1).await.expect("let through");
+    call.observe(429u16, &[("retry-after", "7")]).await;
+    drop(call);
+    let error = feedback.try_acquire(1).await.expect_err("the server said so");
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
     // An order to end is obeyed.
     one.close();
     assert!(matches!(one.acquire(1).await, Err(Error::Closed)));
