@@ -114,6 +114,7 @@ impl<B, C: Cost> ResponseBody<B, C> {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
     /// # Ok::<(), std::io::Error>(())
     /// ```
+    #[cfg(feature = "tower")]
     #[must_use = "a grant that is dropped gives its places in flight back"]
     pub fn take_grant(&mut self) -> Option<AnyGrant<C>> {
         self.holder.0.take()

@@ -22,7 +22,7 @@ use crate::units::text::Fault;
 ///      a rate must be from 1 per day to 1e9 per second, not 0.0 per second"
 /// );
 /// let error = Limits::per_host("10/s")?.named("https://example.org", "5/s").unwrap_err();
-/// assert_eq!((error.text(), error.word()), ("https://example.org", "https://"));
+/// assert_eq!((error.text(), error.word()), ("https://example.org", "https://example.org"));
 /// # Ok::<(), tollgate::InvalidLimit>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -149,8 +149,6 @@ mod tests {
     use http_body_util::{BodyExt, StreamBody};
 
     use super::*;
-    use crate::policy::in_flight::InFlight;
-    use crate::rate_limiter::RateLimiter;
 
     /// A response whose body is one chunk, and then nothing for ever.
     fn endless(chunk: &'static [u8]) -> Response {
@@ -186,17 +184,5 @@ mod tests {
         assert!(!body.is_end_stream());
         body.frame().await.expect("a frame").expect("no error");
         assert!(!body.is_end_stream(), "the rest follows");
-    }
-
-    #[test]
-    fn an_empty_body_has_ended_under_the_grant_too() {
-        let limiter = RateLimiter::new(InFlight::new(2));
-        let grant = || {
-            AnyGrant::new(limiter.acquire_owned(1).now_or_never().expect("free").expect("a place"))
-        };
-        let response = with_grant(http::Response::new("").into(), grant());
-        assert!(http::Response::from(response).into_body().is_end_stream());
-        let response = with_grant(http::Response::new("hello").into(), grant());
-        assert!(!http::Response::from(response).into_body().is_end_stream());
     }
 }

@@ -97,8 +97,8 @@ fn effective_window(limit: &Limit<u32>) -> Option<u128> {
 mod tests {
     use super::*;
     use crate::{
-        AllOf, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, ManualClock, Policy, RateLimiter,
-        Same, SlidingWindowLog, SmoothBursty, TokenBucket,
+        AllOf, FixedWindow, Gcra, InFlight, LeakyBucket, ManualClock, Policy, RateLimiter, Same,
+        SlidingWindowLog, SmoothBursty, TokenBucket,
     };
 
     fn shown(headers: &HeaderMap) -> String {
@@ -158,36 +158,6 @@ mod tests {
         assert_eq!(after(single, 1), "\"default\";q=3;w=1 | \"default\";r=0;t=0");
         let burst = TokenBucket::new(crate::Rate::per_minute(600.0), 5);
         assert_eq!(after(burst, 1), "\"default\";q=10;w=1 | \"default\";r=4;t=1");
-    }
-
-    #[test]
-    fn a_pause_a_lock_and_a_queue_leave_nothing() {
-        let clock = ManualClock::new();
-        let limiter = RateLimiter::with_clock(
-            Same((TokenBucket::new(crate::Rate::per_second(50.0), 5), InFlight::new(10))),
-            &clock,
-        );
-        limiter.pause_for(Duration::from_secs(30));
-        let rest =
-            |limits: &[Limit<u32>]| fields(limits).split_once(" | ").expect("two").1.to_owned();
-        // A bucket is empty at the end of a pause.
-        assert_eq!(rest(&limiter.limits(1)), "\"default-0\";r=0;t=31, \"default-1\";r=0;t=30");
-        limiter.resume();
-        clock.advance(SECOND);
-        let _held = limiter.try_acquire(5).expect("full");
-        let _waiting = limiter.reserve(5).expect("a place");
-        assert_eq!(rest(&limiter.limits(1)), "\"default-0\";r=0;t=0, \"default-1\";r=0;t=1");
-        let policy = LockOut::new(
-            [
-                TokenBucket::new(crate::Rate::per_second(1.0), 2),
-                TokenBucket::new(crate::Rate::per_second(9.0), 9),
-            ],
-            Duration::from_secs(60),
-        );
-        let limiter = RateLimiter::with_clock(policy, &clock);
-        limiter.try_acquire(2).expect("full");
-        limiter.try_acquire(1).expect_err("and locked");
-        assert_eq!(rest(&limiter.limits(1)), "\"default-0\";r=0;t=60, \"default-1\";r=0;t=60");
     }
 
     #[test]

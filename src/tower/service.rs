@@ -20,7 +20,7 @@ use crate::policy::Cost;
 ///
 /// ```
 /// use tollgate::tower::{RateLimit, RateLimitLayer};
-/// use tollgate::{InFlight, RateLimiter};
+/// use tollgate::{InFlight, Limiter, RateLimiter};
 /// use tower::Layer;
 ///
 /// let layer = RateLimitLayer::new(RateLimiter::new(InFlight::new(10)));
