@@ -91,28 +91,18 @@ impl<B, C: Cost> ResponseBody<B, C> {
     /// known where the layer sees the request, so not in `RateLimit` without a key or cost.
     ///
     /// ```
-    /// use std::convert::Infallible;
-    /// use http::{Request, Response};
+    /// use http::Response;
     /// use http_body_util::BodyExt;
-    /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::{ManualClock, RateLimiter, SlidingWindowLog};
-    /// use tower::{ServiceBuilder, ServiceExt};
+    /// use tollgate::tower::ResponseBody;
     ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let tokens = SlidingWindowLog::new(90_000, std::time::Duration::from_secs(60));
-    /// let limiter = RateLimiter::with_clock(tokens, ManualClock::new());
-    /// let service = ServiceBuilder::new()
-    ///     .layer(RateLimitLayer::new(limiter.clone()).cost(|_| 800)) // an estimate
-    ///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("1100".to_owned())));
-    /// let mut response = service.oneshot(Request::new(())).await?;
-    /// let grant = response.body_mut().take_grant();
-    /// let answer = response.into_body().collect().await?.to_bytes();
-    /// if let Some(mut grant) = grant {
-    ///     grant.settle(str::from_utf8(&answer)?.parse()?).await?;
+    /// async fn text(mut response: Response<ResponseBody<String>>) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    ///     let grant = response.body_mut().take_grant();
+    ///     let text = response.into_body().collect().await?.to_bytes();
+    ///     if let Some(mut grant) = grant {
+    ///         grant.settle(u32::try_from(text.len())?).await?; // in place of the estimate
+    ///     }
+    ///     Ok(text.to_vec())
     /// }
-    /// assert_eq!(limiter.available(), 88_900);
-    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
     /// ```
     #[cfg(feature = "tower")]
     #[must_use = "a grant that is dropped gives its places in flight back"]

@@ -68,17 +68,6 @@ impl RetryBudget {
     }
 
     /// Counts a call. Count retries as well.
-    ///
-    /// ```
-    /// # use tollgate::ManualClock;
-    /// # use tollgate::RetryBudget;
-    /// let budget = RetryBudget::with_clock(0.5, ManualClock::new());
-    /// while budget.may_retry() {}
-    /// budget.on_call();
-    /// assert!(!budget.may_retry());
-    /// budget.on_call();
-    /// assert!(budget.may_retry());
-    /// ```
     pub fn on_call(&self) {
         let mut saved = self.saved.lock();
         saved.0 = (saved.0 + self.share).min(MOST);

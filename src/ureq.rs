@@ -71,18 +71,16 @@ impl<C: Cost> RateLimit<C> {
         Self::servers(&Servers::new(limiter))
     }
 
-    /// As [`new`](Self::new), with the limiter of `servers`, to set how it learns and to look at what it learned.
+    /// As [`new`](Self::new), with the limiter of `servers`, whose options say how it learns, for instance
+    /// [how long](crate::feedback::FeedbackBuilder::max_wait) a server can pause calls (an hour), and which show what it
+    /// [learned](Servers::learned).
     ///
     /// ```
-    /// use std::time::Duration;
-    /// use tollgate::feedback::Servers;
-    /// use tollgate::{InFlight, RateLimiter, ureq::RateLimit};
+    /// use tollgate::{InFlight, RateLimiter, feedback::Servers, ureq::RateLimit};
     ///
-    /// let limiter = RateLimiter::new(InFlight::new(10));
-    /// let servers = Servers::with(limiter, |feedback| feedback.max_wait(Duration::from_secs(60)));
+    /// let servers = Servers::new(RateLimiter::new(InFlight::new(10)));
     /// let agent = ureq::Agent::config_builder().middleware(RateLimit::servers(&servers)).build().new_agent();
     /// # let _ = agent;
-    /// assert_eq!(servers.learned().len(), 0);
     /// ```
     #[must_use]
     pub fn servers(servers: &Servers<impl OwnedLimiter<Cost = C>>) -> Self {

@@ -116,15 +116,11 @@ impl Limits {
     /// ```
     /// use tollgate::Limits;
     ///
-    /// let limits = Limits::per_host("10/s")?.named("api.github.com", "5000/h")?;
-    /// assert_eq!(limits.get("api.github.com").unwrap().to_string(), "5000/h");
-    /// assert_eq!(limits.clone().named("example.org", "5/fortnight").unwrap_err().column(), 3);
-    /// assert!(limits.clone().named("https://example.org/", "5/h").is_err());
-    /// assert!(limits.clone().named("API.GitHub.com", "5/h").is_err());
-    ///
-    /// let limits = limits.named("*.github.com", "100/min")?;
+    /// let limits = Limits::per_host("10/s")?.named("api.github.com", "5000/h")?.named("*.github.com", "100/min")?;
     /// assert_eq!(limits.get("api.github.com").unwrap().to_string(), "5000/h");
     /// assert_eq!(limits.get("codeload.github.com").unwrap().to_string(), "100/min");
+    /// assert_eq!(limits.clone().named("example.org", "5/fortnight").unwrap_err().column(), 3);
+    /// assert!(limits.clone().named("API.GitHub.com", "5/h").is_err());
     /// # Ok::<(), tollgate::InvalidLimit>(())
     /// ```
     pub fn named(
@@ -150,14 +146,6 @@ impl Limits {
     /// # Errors
     ///
     /// [`InvalidLimit`] if the limit is a text and not a limit.
-    ///
-    /// ```
-    /// use tollgate::{Limits, Per};
-    ///
-    /// let limits = Limits::new(Per::Host).others("10/s")?;
-    /// assert_eq!(limits, Limits::per_host("10/s")?);
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
     pub fn others(
         mut self,
         limit: impl TryInto<AllOf, Error: Into<InvalidLimit>>,

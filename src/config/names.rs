@@ -407,20 +407,13 @@ mod tests {
 
     #[test]
     fn the_most_specific_host_wins_in_any_order_of_the_list() {
-        let mut names = [
-            "*.github.com",
-            "api.github.com",
-            "*.API.github.com",
-            "*.com",
-            "*.github.com:8080",
-            "*.b.co.uk:443",
-        ];
+        let mut names =
+            ["*.github.com", "api.github.com", "*.API.github.com", "*.com", "*.github.com:8080"];
         for _ in 0..names.len() {
             names.rotate_left(1);
             let limits = limits(Per::Host, &names).expect("names");
             for (host, listed) in [
                 ("api.github.com", "api.github.com"),
-                ("raw.github.com", "*.github.com"),
                 ("a.raw.github.com", "*.github.com"),
                 ("v3.api.github.com", "*.API.github.com"),
                 ("Raw.GitHub.com", "*.github.com"),
@@ -430,8 +423,6 @@ mod tests {
                 ("mygithub.com", "*.com"),
                 ("raw.github.com:8080", "*.github.com:8080"),
                 ("raw.github.com:9090", "default"),
-                ("a.b.co.uk", "*.b.co.uk:443"),
-                ("github.org", "default"),
                 ("com", "default"),
             ] {
                 assert_eq!(found(&limits, &names, host), listed, "{host} in {names:?}");

@@ -115,18 +115,11 @@ impl<C: Cost> RateLimit<C> {
     /// the second tokens.
     ///
     /// ```
-    /// use tollgate::feedback::Unit;
-    /// use tollgate::reqwest::RateLimit;
-    /// use tollgate::{InFlight, Rate, RateLimiter, TokenBucket};
+    /// use tollgate::{InFlight, Rate, RateLimiter, TokenBucket, feedback::Unit, reqwest::RateLimit};
     ///
     /// let tokens = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
-    /// let limiter = RateLimiter::new((tokens, InFlight::new(10)));
-    /// // Four bytes of the question are a token, and the answer has up to 500.
-    /// let middleware = RateLimit::new(limiter)
-    ///     .cost(|request, _| {
-    ///         let question = request.body().and_then(|body| body.as_bytes()).map_or(0, <[u8]>::len);
-    ///         (u32::try_from(question / 4).unwrap_or(u32::MAX).saturating_add(500), 1)
-    ///     })
+    /// let middleware = RateLimit::new(RateLimiter::new((tokens, InFlight::new(10))))
+    ///     .cost(|request, _| (if request.url().path() == "/chat" { 800 } else { 100 }, 1))
     ///     // The server says what remains of tokens, and nothing of places in flight.
     ///     .feedback(|feedback| feedback.units([Some(Unit::Tokens), None]));
     /// ```

@@ -14,12 +14,10 @@ use super::forwarded::Proxies;
 /// The IP address of a client, as a key for [`RefuseLayer::by_ip`](super::RefuseLayer::by_ip).
 ///
 /// It is the address from which the connection comes, or, [behind proxies](Self::trusted_proxies), the last address
-/// that no trusted proxy has. A header counts only if a trusted proxy sent the request, so a client cannot choose its
-/// address.
+/// that no trusted proxy has. A header counts only if a trusted proxy sent the request.
 ///
-/// **An IPv6 address counts as its /64 network**, because one subscriber has at least that many addresses:
-/// `2001:db8:0:7::`. See [`ipv6_prefix`](Self::ipv6_prefix). An IPv4 address that is mapped to IPv6
-/// (`::ffff:192.0.2.1`) is the IPv4 address.
+/// **An IPv6 address counts as its /64 network** ([`ipv6_prefix`](Self::ipv6_prefix)), because one subscriber has at least that
+/// many addresses: `2001:db8:0:7::`. An IPv4 address that is mapped to IPv6 (`::ffff:192.0.2.1`) is the IPv4 address.
 ///
 /// ```
 /// use std::net::SocketAddr;

@@ -130,19 +130,6 @@ mod tests {
     }
 
     #[test]
-    fn in_the_effective_window_there_is_no_more_than_what_remains() {
-        let bucket = TokenBucket::new(crate::Rate::per_minute(20.0), 20);
-        // 20 a minute: the next one comes in three seconds, three of them in nine.
-        assert_eq!(after(bucket.clone(), 1), "\"default\";q=20;w=60 | \"default\";r=19;t=3");
-        let limiter = RateLimiter::with_clock(bucket, ManualClock::new());
-        limiter.try_acquire(20).expect("full");
-        assert_eq!(fields(&limiter.limits(3)), "\"default\";q=20;w=60 | \"default\";r=0;t=9");
-        // Nothing is missing.
-        let unused = RateLimiter::with_clock(InFlight::new(3), ManualClock::new());
-        assert!(fields(&unused.limits(1)).ends_with("\"default\";r=3"));
-    }
-
-    #[test]
     fn what_remains_is_there_at_once_though_times_are_whole_seconds() {
         let rate = crate::Rate::per_second(50.0);
         let short = SmoothBursty::new(rate).max_burst(Duration::from_millis(20));

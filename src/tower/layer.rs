@@ -19,17 +19,14 @@ use crate::policy::Cost;
 /// Makes each call wait for one permit of a limiter, in `poll_ready`: for clients.
 ///
 /// - All services that it makes and their clones share the limiter. A clone has its own readiness.
-/// - A service is ready when the inner service is ready and a permit is granted. It waits in the limiter's queue,
-///   in FIFO order. `call` spends the permit. Dropping a ready service returns it.
-/// - The permit counts from the moment at which the service is ready: call it soon. A service that is kept, ready
-///   or not, keeps its permit or its position in the queue.
+/// - A service is ready when the inner service is ready and a permit is granted, in FIFO order. `call` spends the permit,
+///   dropping a ready service returns it. The permit counts from the moment at which the service is ready: call it soon. A
+///   service that is kept keeps its permit, or its position in the queue.
 /// - An [`InFlight`](crate::InFlight) place is held until the response body is read or dropped, the call fails, or
 ///   its future is dropped.
-/// - If the limiter refuses (by [`max_wait`](Self::max_wait), or because it is closed, its queue is full, its store is
-///   away, or the cost exceeds its capacity), the future of `call` returns the boxed [`tollgate::Error`](crate::Error), and
-///   the inner service is not called. `poll_ready` returns only errors of the inner service, because a service
-///   that fails there counts as lost: a `Buffer` around it would close. The next `poll_ready` asks the limiter
-///   anew.
+/// - If the limiter refuses, the future of `call` returns the boxed [`tollgate::Error`](crate::Error), and the inner service is
+///   not called; the next `poll_ready` asks anew. `poll_ready` itself returns only errors of the inner service, because a
+///   service that fails there counts as lost: a `Buffer` around it would close.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -93,21 +90,16 @@ impl<C: Cost> RateLimitLayer<C> {
         Self::learn_by(&Servers::new(limiter))
     }
 
-    /// As [`learn`](Self::learn), with servers that the program keeps.
+    /// As [`learn`](Self::learn), with servers that the program keeps: they have options, and show what was
+    /// [learned](Servers::learned).
     ///
     /// ```
     /// use tollgate::feedback::{Dialect, Dialects, Servers};
-    /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::{Rate, RateLimiter, TokenBucket};
+    /// use tollgate::{InFlight, RateLimiter, tower::RateLimitLayer};
     ///
-    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(10.0), 10));
+    /// let limiter = RateLimiter::new(InFlight::new(10));
     /// let servers = Servers::with(limiter, |feedback| feedback.dialects(Dialects::only(Dialect::github())));
     /// let layer = RateLimitLayer::learn_by(&servers);
-    /// // Later, to see what holds calls back:
-    /// for learned in servers.learned() {
-    ///     println!("{} {}: {:?}", learned.server, learned.bucket, learned.feedback.stats());
-    /// }
-    /// # drop(layer);
     /// ```
     #[cfg(feature = "feedback")]
     #[must_use]

@@ -36,23 +36,19 @@ use crate::rate_limiter::RateLimiter;
 /// | a limit of zero, which is closed to all; too many keys; the limiter is [closed](crate::Limiter::close); the store of a shared limit is away | 503 Service Unavailable |
 ///
 /// A [`KeyedRateLimiter`](crate::KeyedRateLimiter) whose [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) are all in
-/// use answers 503 to a new key, and serves the keys that it has: no key makes room for another before its limit is
-/// whole again. So clients with many addresses can keep out newcomers. Give the customers that you know a limiter of their
-/// own, which strangers cannot fill.
+/// use answers 503 to a new key: clients with many addresses can keep out newcomers. Give the customers that you know a
+/// limiter of their own, which strangers cannot fill.
 ///
 /// - `Retry-After` is set if the time is known: in whole seconds, rounded up. A place in flight has none.
-/// - `RateLimit-Policy` and `RateLimit` are set in all responses, granted or refused, from the current state of
-///   the limiter: the fields of
-///   [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/).
-///   Each limit is an item of both. A single limit has the [name](crate::Limiter::name) of the limiter, or
-///   `"default"`. Several rules are numbered in order: `"default-0"`, `"default-1"`.
+/// - `RateLimit-Policy` and `RateLimit` of
+///   [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/) are set in
+///   all responses, from the current state of the limiter. Each limit is an item of both, with the
+///   [name](crate::Limiter::name) of the limiter or `"default"`; several rules are `"default-0"`, `"default-1"`.
 ///   - `q` permits come in `w` seconds ([`Quota::window`](crate::Quota::window)): `w` is rounded up to whole
-///     seconds, and `q` enlarged in proportion. [`InFlight`] has no `w` but the unit
-///     `qu="concurrent-requests"`.
-///   - `r` permits can be taken now, at once. In the next `t` seconds there is no more than that; then there is
-///     more, and enough for the cost of this request. `t` is left out if it does not depend on time alone. It is 0
-///     if an exhausted limit is whole again within a second: fields have no fractions of a second, and a client
-///     does best to spread `q` calls over `w`.
+///     seconds, and `q` enlarged in proportion. [`InFlight`] has no `w` but the unit `qu="concurrent-requests"`.
+///   - `r` permits can be taken now. In the next `t` seconds there is no more than that; then there is more, and enough for
+///     the cost of this request. `t` is left out if it does not depend on time alone, and 0 if an exhausted limit is whole
+///     again within a second: a client does best to spread `q` calls over `w`.
 ///
 ///   Over Redis the state is one more request; [`fields`](Self::fields) switches it off.
 /// - A gRPC request (`content-type: application/grpc`) is answered in gRPC's words: `RESOURCE_EXHAUSTED` in place of 429 and
@@ -174,14 +170,11 @@ impl RefuseLayer {
     /// If `header` is no name of a header.
     ///
     /// ```
-    /// use tollgate::tower::RefuseLayer;
-    /// use tollgate::{InFlight, KeyedRateLimiter, Limiter, Rate, RateLimiter, TokenBucket};
+    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket, tower::RefuseLayer};
     ///
     /// let keys = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
-    /// let all = RateLimiter::new(InFlight::new(1000));
-    /// let layer = RefuseLayer::by_header("x-api-key", move |key| {
-    ///     keys.at(key.unwrap_or_default().to_owned()).and(&all) // those without a key share a limit
-    /// });
+    /// // Those without a key share a limit.
+    /// let layer = RefuseLayer::by_header("x-api-key", move |key| keys.at(key.unwrap_or_default().to_owned()));
     /// ```
     #[must_use]
     pub fn by_header<F, L>(header: &str, choose: F) -> Self

@@ -10,8 +10,8 @@ use http_body_util::BodyExt;
 use reqwest_middleware::ClientBuilder;
 use tollgate::tower::{RateLimitLayer, RefuseLayer};
 use tollgate::{
-    AnyRateLimiter, Error, FixedWindow, InFlight, KeyedRateLimiter, Limiter, ManualClock, Policy,
-    Rate, RateLimiter, Same, SlidingWindowLog, SmoothWarmingUp, TokenBucket,
+    AnyRateLimiter, Error, FixedWindow, InFlight, Limiter, ManualClock, Policy, Rate, RateLimiter,
+    Same, SlidingWindowLog, SmoothWarmingUp, TokenBucket,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -109,9 +109,8 @@ async fn a_client_never_waits() {
 #[tokio::test]
 async fn it_is_one_handle_of_a_limiter() {
     let clock = ManualClock::new();
-    let keys = KeyedRateLimiter::<u32, _>::builder(TokenBucket::new(Rate::per_second(1.0), 1));
-    let keys = keys.clock(&clock).max_keys(1).build();
-    let (one, over) = shadow(keys.at(1));
+    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1.0), 1), &clock);
+    let (one, over) = shadow(limiter.clone());
     for _ in 0..3 {
         assert_eq!(one.acquire(1).await.expect("let through").waited(), Duration::ZERO);
     }
@@ -122,13 +121,12 @@ async fn it_is_one_handle_of_a_limiter() {
     assert_eq!((grant.cost(), over.load(Relaxed)), (3, 3));
     grant.refund();
     // The limiter itself enforces.
-    assert!(matches!(keys.try_acquire(&1, 1), Err(Error::Denied { .. })));
-    // Nothing is refused for want of room, nor in a pause.
-    let (two, over) = shadow(keys.at(2));
-    two.acquire(1).await.expect("let through");
-    one.pause_for(Duration::from_secs(9)).await.expect("a key");
+    assert!(matches!(limiter.try_acquire(1), Err(Error::Denied { .. })));
+    // Nor does a pause hold anything back.
+    clock.advance(Duration::from_secs(1));
+    one.pause_for(Duration::from_secs(9)).await.expect("in process");
     one.acquire(1).await.expect("let through");
-    assert_eq!(over.load(Relaxed), 1);
+    assert_eq!(over.load(Relaxed), 4);
     // A server is obeyed by a feedback around it.
     let (handle, _) = shadow(RateLimiter::with_clock(InFlight::new(1), &clock));
     let feedback = tollgate::feedback::Feedback::new(handle);
