@@ -9,5 +9,4 @@ mod file;
 pub(crate) mod limiters;
 pub(crate) mod limits;
 pub(crate) mod names;
-pub(crate) mod pattern;
 mod text;

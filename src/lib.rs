@@ -96,7 +96,7 @@
 //! |---|---|
 //! | `tokio` | `Clock::tokio()`, for tests in tokio's paused time |
 //! | `feedback` | `tollgate::feedback`: a limiter learns from the headers of responses |
-//! | `reqwest` | [`Limits`] as middleware of a reqwest client; with `feedback` |
+//! | `reqwest` | middleware of a reqwest client, for [`Limits`] or any limiter; with `feedback` |
 //! | `redis` | `redis::RedisRateLimiter`: one quota for a whole fleet |
 //! | `metrics` | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
 //! | `stream` | `Throttle`: a `futures::Stream` whose items wait for permits |
@@ -108,6 +108,8 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(any(feature = "reqwest", feature = "tower"))]
+mod body;
 #[cfg(any(feature = "tower", feature = "ureq"))]
 mod choose;
 mod clock;

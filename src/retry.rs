@@ -6,14 +6,11 @@ use crate::clock::Clock;
 use crate::sync::Mutex;
 use crate::units::Nanos;
 
-/// In millionths of a retry.
-const ONE: u64 = 1_000_000;
+/// What a retry costs, in time: one is always allowed after it, so that few calls can be retried at all.
+const ONE: Duration = Duration::from_secs(10);
 
 /// The most that is saved.
-const MOST: u64 = 10 * ONE;
-
-/// One retry in this time is always allowed, so that few calls can be retried at all.
-const LEAST: Duration = Duration::from_secs(10);
+const MOST: Duration = Duration::from_secs(100);
 
 /// A budget that keeps retries to a share of all calls, so that they do not multiply an outage.
 ///
@@ -38,9 +35,10 @@ const LEAST: Duration = Duration::from_secs(10);
 /// ```
 #[derive(Debug)]
 pub struct RetryBudget {
-    share: u64,
+    share: Duration,
     clock: Clock,
-    saved: Mutex<(u64, Nanos)>,
+    /// What is saved, and when time was last added to it.
+    saved: Mutex<(Duration, Nanos)>,
 }
 
 impl RetryBudget {
@@ -66,28 +64,10 @@ impl RetryBudget {
         check(share);
         let clock = clock.into();
         let saved = Mutex::new((MOST, clock.now()));
-        // Below 1: checked.
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss
-        )]
-        let share = (share * ONE as f64).round() as u64;
-        Self { share, clock, saved }
+        Self { share: ONE.mul_f64(share), clock, saved }
     }
 
     /// Counts a call. Count retries as well.
-    ///
-    /// ```
-    /// # use tollgate::ManualClock;
-    /// # use tollgate::RetryBudget;
-    /// let budget = RetryBudget::with_clock(0.5, ManualClock::new());
-    /// while budget.may_retry() {}
-    /// budget.on_call();
-    /// assert!(!budget.may_retry());
-    /// budget.on_call();
-    /// assert!(budget.may_retry());
-    /// ```
     pub fn on_call(&self) {
         let mut saved = self.saved.lock();
         saved.0 = (saved.0 + self.share).min(MOST);
@@ -105,16 +85,10 @@ impl RetryBudget {
     pub fn may_retry(&self) -> bool {
         let now = self.clock.now();
         let mut saved = self.saved.lock();
-        let (left, at) = *saved;
-        let each = LEAST.as_nanos() / u128::from(ONE);
-        let parts = now.since(at).as_nanos() / each;
-        let left = left.saturating_add(u64::try_from(parts).unwrap_or(MOST)).min(MOST);
-        let may = left >= ONE;
-        // What is not a whole part counts later.
-        let used = u64::try_from(parts * each).unwrap_or(u64::MAX);
-        let at = at.saturating_add(Duration::from_nanos(used));
-        *saved = (if may { left - ONE } else { left }, at);
-        may
+        let left = saved.0.saturating_add(now.since(saved.1)).min(MOST);
+        let rest = left.checked_sub(ONE);
+        *saved = (rest.unwrap_or(left), now);
+        rest.is_some()
     }
 }
 
@@ -143,13 +117,13 @@ mod tests {
         (0..3).for_each(|_| budget.on_call());
         assert_eq!(left(&budget), 1);
         // Asked in between, it counts the same time.
-        let third = LEAST / 3 + Duration::from_nanos(1);
+        let third = ONE / 3 + Duration::from_nanos(1);
         let asked = [(); 6].map(|()| {
             clock.advance(third);
             budget.may_retry()
         });
         assert_eq!(asked, [false, false, true, false, false, true]);
-        clock.advance(4 * LEAST);
+        clock.advance(4 * ONE);
         assert_eq!(left(&budget), 4);
         clock.advance(Duration::from_secs(1 << 40));
         assert_eq!(left(&budget), 10, "no more than at first");

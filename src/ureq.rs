@@ -27,34 +27,13 @@
 //! Guide: [clients, one by one](crate::guide::clients).
 //!
 //! The agent and its clones share the limit. Threads that wait are served in FIFO order, in one queue with the tasks that
-//! wait for the same limiter. Redirects that ureq follows are one call, and what the last host says is learned of the host
-//! that was asked. A call that fails stays counted, as the server may have counted it.
+//! wait for the same limiter. Redirects that ureq follows are one call, of the host that was asked. A call that fails stays
+//! counted, as the server may have counted it.
 //!
 //! The middleware [learns](crate::feedback) from responses, for each host: a 429 or 503 pauses the calls to it as long as
 //! the server asks, and no more are sent than the server says remain. **By default `Retry-After` is not read**: ureq makes an
-//! error of a status from 400 on, and drops its fields. Then a 429 is learned from, but not how long it asks to wait. Set
-//! `http_status_as_error(false)`; then a 404 or a 500 is `Ok` as well, so look at the status.
-//!
-//! **A 429 comes back to the caller and is not sent again.** The next call waits as long as the server asked:
-//!
-//! ```
-//! use ureq::http::{Response, StatusCode};
-//! use ureq::{Agent, Body, Error};
-//!
-//! fn get(agent: &Agent, url: &str) -> Result<Response<Body>, Error> {
-//!     for _ in 0..4 {
-//!         let response = agent.get(url).call()?;
-//!         if response.status() != StatusCode::TOO_MANY_REQUESTS {
-//!             return Ok(response);
-//!         }
-//!     }
-//!     agent.get(url).call()
-//! }
-//! ```
-//!
-//! [`RateLimit::max_wait`] is the longest wait of a call. How long a server can pause calls is
-//! [`FeedbackBuilder::max_wait`](crate::feedback::FeedbackBuilder::max_wait): at most an hour unless
-//! [`RateLimit::servers`] says otherwise.
+//! error of a status from 400 on, and drops its fields. Set `http_status_as_error(false)`; then a 404 or a 500 is `Ok` as well, so
+//! look at the status. **A 429 comes back to the caller and is not sent again**; the next call waits as long as the server asked.
 //!
 //! A place [in flight](crate::InFlight) is held until the body of the response has been read or is dropped. For that the
 //! body is wrapped, and no longer knows its [`content_length`](::ureq::Body::content_length); the header is still there.
@@ -92,18 +71,16 @@ impl<C: Cost> RateLimit<C> {
         Self::servers(&Servers::new(limiter))
     }
 
-    /// As [`new`](Self::new), with the limiter of `servers`, to set how it learns and to look at what it learned.
+    /// As [`new`](Self::new), with the limiter of `servers`, whose options say how it learns, for instance
+    /// [how long](crate::feedback::FeedbackBuilder::max_wait) a server can pause calls (an hour), and which show what it
+    /// [learned](Servers::learned).
     ///
     /// ```
-    /// use std::time::Duration;
-    /// use tollgate::feedback::Servers;
-    /// use tollgate::{InFlight, RateLimiter, ureq::RateLimit};
+    /// use tollgate::{InFlight, RateLimiter, feedback::Servers, ureq::RateLimit};
     ///
-    /// let limiter = RateLimiter::new(InFlight::new(10));
-    /// let servers = Servers::with(limiter, |feedback| feedback.max_wait(Duration::from_secs(60)));
+    /// let servers = Servers::new(RateLimiter::new(InFlight::new(10)));
     /// let agent = ureq::Agent::config_builder().middleware(RateLimit::servers(&servers)).build().new_agent();
     /// # let _ = agent;
-    /// assert_eq!(servers.learned().len(), 0);
     /// ```
     #[must_use]
     pub fn servers(servers: &Servers<impl OwnedLimiter<Cost = C>>) -> Self {

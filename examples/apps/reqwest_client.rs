@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 // The first line of two.
-use tollgate::Limits;
+use tollgate::{Limits, reqwest::RateLimit};
 
 const TASKS: u32 = 64;
 const QUOTA: usize = 40;
@@ -107,7 +107,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let client = reqwest::Client::new();
     let without = ClientBuilder::new(client.clone()).build();
     // The second line: `.with(..)`. The limit is a guess, far above the quota; the server says better.
-    let with = ClientBuilder::new(client).with(Limits::per_host("200/s")?).build();
+    let with =
+        ClientBuilder::new(client).with(RateLimit::limits(Limits::per_host("200/s")?)).build();
 
     let (without, with) = tokio::join!(run(without), run(with));
     let (without, with) = (without?, with?);

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::ops::Range;
 
 use crate::units::text::Fault;
 
@@ -23,23 +22,20 @@ use crate::units::text::Fault;
 ///      a rate must be from 1 per day to 1e9 per second, not 0.0 per second"
 /// );
 /// let error = Limits::per_host("10/s")?.named("https://example.org", "5/s").unwrap_err();
-/// assert_eq!((error.text(), error.word()), ("https://example.org", "https://"));
+/// assert_eq!((error.text(), error.word()), ("https://example.org", "https://example.org"));
 /// # Ok::<(), tollgate::InvalidLimit>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidLimit {
     text: String,
     fault: Fault,
-    is_name: bool,
+    /// A limit, or a name.
+    what: &'static str,
 }
 
 impl InvalidLimit {
-    pub(super) fn of_limit(text: &str, fault: Fault) -> Self {
-        Self { text: text.to_owned(), fault, is_name: false }
-    }
-
-    pub(super) fn of_name(name: &str, fault: Fault) -> Self {
-        Self { text: name.to_owned(), fault, is_name: true }
+    pub(super) fn new(what: &'static str, text: &str, fault: Fault) -> Self {
+        Self { text: text.to_owned(), fault, what }
     }
 
     /// The whole text of the limit, or of the name.
@@ -60,12 +56,6 @@ impl InvalidLimit {
         self.text[..self.fault.at.start].chars().count() + 1
     }
 
-    /// Where that part stands in the text, in bytes.
-    #[must_use]
-    pub fn span(&self) -> Range<usize> {
-        self.fault.at.clone()
-    }
-
     /// What is wrong, without the place.
     #[must_use]
     pub fn reason(&self) -> &str {
@@ -75,8 +65,7 @@ impl InvalidLimit {
 
 impl fmt::Display for InvalidLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.is_name { "name" } else { "limit" };
-        write!(f, "in the {what} {:?}, ", self.text)?;
+        write!(f, "in the {} {:?}, ", self.what, self.text)?;
         match self.word() {
             "" => write!(f, "at its end: ")?,
             word => write!(f, "column {}, {word:?}: ", self.column())?,

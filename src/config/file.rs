@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde_core::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde_core::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
-use super::limits::{ByName, Limits};
-use super::names::{self, Per};
+use super::limits::Limits;
+use super::names::Per;
 use crate::policy::any::{AllOf, AnyPolicy};
 use crate::policy::headroom::Headroom;
 use crate::units::Rate;
 
 /// Reads a text. A fault is found in the visitor, so that the format knows where in the file it is.
-pub(super) fn from_text<'de, D: Deserializer<'de>, T, E: fmt::Display>(
+fn from_text<'de, D: Deserializer<'de>, T, E: fmt::Display>(
     deserializer: D,
     expected: &'static str,
     read: impl FnOnce(&str) -> Result<T, E>,
@@ -36,7 +36,7 @@ pub(super) fn from_text<'de, D: Deserializer<'de>, T, E: fmt::Display>(
 }
 
 macro_rules! as_text {
-    ($($type:ty: $expected:expr,)+) => {$(
+    ($($type:ty: $expected:literal by $read:expr,)+) => {$(
         /// As text.
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -47,31 +47,21 @@ macro_rules! as_text {
         /// From text.
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                from_text(deserializer, $expected, str::parse)
+                from_text(deserializer, $expected, $read)
             }
         }
     )+};
 }
 
 as_text! {
-    Rate: "a rate such as \"100/min\"",
-    AnyPolicy: "a limit such as \"100/min\"",
-    AllOf: "limits such as \"10/s, 1000/h\"",
-}
-
-impl Serialize for Per {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
-impl<'de> Deserialize<'de> for Per {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer, "one of name, host, route, api-key, all", |name| {
-            let per = Self::ALL.into_iter().find(|per| per.name() == name);
-            per.ok_or_else(|| -> de::value::Error { de::Error::unknown_variant(name, Self::NAMES) })
-        })
-    }
+    Rate: "a rate such as \"100/min\"" by str::parse,
+    AnyPolicy: "a limit such as \"100/min\"" by str::parse,
+    AllOf: "limits such as \"10/s, 1000/h\"" by str::parse,
+    Per: "one of name, host, route, api-key, all" by |name: &str| {
+        let at = Per::NAMES.iter().position(|known| *known == name);
+        let unknown = || -> de::value::Error { de::Error::unknown_variant(name, Per::NAMES) };
+        at.map(|at| Per::ALL[at]).ok_or_else(unknown)
+    },
 }
 
 /// As a table with `per`, `default` and `limits`.
@@ -84,8 +74,7 @@ impl Serialize for Limits {
             map.serialize_entry("default", limit)?;
         }
         if !self.named.is_empty() {
-            let named = self.named.iter().map(|(name, limit)| (&**name, limit));
-            map.serialize_entry("limits", &named.collect::<BTreeMap<_, _>>())?;
+            map.serialize_entry("limits", &self.named)?;
         }
         map.end()
     }
@@ -102,65 +91,6 @@ impl<'de> Deserialize<'de> for Field {
             let field = FIELDS.iter().find(|field| **field == name).map(|field| Field(field));
             field.ok_or_else(|| -> de::value::Error { de::Error::unknown_field(name, FIELDS) })
         })
-    }
-}
-
-/// A share as a field of a file.
-struct Share(f64);
-
-impl<'de> Deserialize<'de> for Share {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let share = f64::deserialize(deserializer)?;
-        // Any limit says whether it is one.
-        Rate::per_second(1.0).headroom(share).map_err(de::Error::custom)?;
-        Ok(Self(share))
-    }
-}
-
-/// Names with their limits. A wrong name is found here, where it stands, if `per` stands before it; else at the
-/// end.
-struct Named(Option<Per>);
-
-/// A name of a limit.
-struct Name(Per);
-
-impl<'de> DeserializeSeed<'de> for Name {
-    type Value = String;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        names::check(self.0, &name).map_err(de::Error::custom)?;
-        Ok(name)
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Named {
-    type Value = ByName;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Named {
-    type Value = ByName;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a table of names and their limits")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        // A key may be any text.
-        let per = self.0.unwrap_or(Per::ApiKey);
-        let mut named = ByName::new();
-        while let Some(name) = map.next_key_seed(Name(per))? {
-            let limit = map.next_value()?;
-            if named.contains_key(&*name) {
-                return Err(de::Error::custom(format_args!("the name {name:?} is there twice")));
-            }
-            named.insert(name.into(), limit);
-        }
-        Ok(named)
     }
 }
 
@@ -182,9 +112,9 @@ impl<'de> Deserialize<'de> for Limits {
                     match field {
                         "per" if per.is_none() => per = Some(map.next_value()?),
                         "default" if default.is_none() => default = Some(map.next_value()?),
-                        "headroom" if share.is_none() => share = Some(map.next_value::<Share>()?.0),
+                        "headroom" if share.is_none() => share = Some(map.next_value()?),
                         "limits" if named.is_none() => {
-                            named = Some(map.next_value_seed(Named(per))?);
+                            named = Some(map.next_value::<BTreeMap<String, AllOf>>()?);
                         }
                         _ => return Err(de::Error::duplicate_field(field)),
                     }
@@ -193,12 +123,13 @@ impl<'de> Deserialize<'de> for Limits {
                 if default.is_none() && named.is_empty() {
                     return Err(de::Error::custom("no limit: `default` or `limits` must be there"));
                 }
-                let limits = Limits { default, ..Limits::new(per.unwrap_or_default()) };
+                let mut limits = Limits::new(per.unwrap_or_default());
+                limits.default = default;
                 // What a name means depends on `per`, which may stand behind it.
-                let mut named = named.into_iter();
-                let limits =
-                    named.try_fold(limits, |limits, (name, limit)| limits.named(&*name, limit));
-                let limits = limits.map_err(de::Error::custom)?;
+                let limits = named
+                    .into_iter()
+                    .try_fold(limits, |limits, (name, limit)| limits.named(name, limit))
+                    .map_err(de::Error::custom)?;
                 limits.headroom(share.unwrap_or_default()).map_err(de::Error::custom)
             }
         }

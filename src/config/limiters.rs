@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::limits::{ByName, Limits};
+use super::limits::Limits;
 use super::names::Per;
 use crate::clock::Clock;
 use crate::keyed::KeyedRateLimiter;
 use crate::keyed::at_key::AtKey;
 use crate::keyed::builder::KeyedRateLimiterBuilder;
 use crate::policy::any::AllOf;
-use crate::policy::in_flight::InFlight;
+use crate::policy::unlimited::Unlimited;
 use crate::sync::Mutex;
 
 /// The limiters of [`Limits`]: one for each name.
@@ -39,45 +39,20 @@ use crate::sync::Mutex;
 #[derive(Clone)]
 pub struct RateLimiters {
     keyed: KeyedRateLimiter<String, AllOf>,
-    book: Arc<Mutex<Arc<Book>>>,
-    /// Held by one reload at a time.
-    reload: Arc<Mutex<()>>,
-}
-
-/// The limits in force, and the limits of names that are no longer listed.
-#[derive(Debug)]
-pub(crate) struct Book {
-    pub(crate) limits: Limits,
-    gone: ByName,
-    gone_default: Option<AllOf>,
+    /// The limits in force.
+    limits: Arc<Mutex<Arc<Limits>>>,
 }
 
 /// The key of all names together.
 const ALL: &str = "";
 
-impl Book {
-    /// The limit of a key. A name that is no longer limited keeps its last limit, for its waiters.
-    fn limit(&self, key: &str) -> Option<&AllOf> {
-        let last = || self.gone.get(key).or(self.gone_default.as_ref());
-        self.limits.get(key).or_else(last)
-    }
-
-    fn policy(&self, key: &str) -> AllOf {
-        let nothing = || AllOf::new([InFlight::new(0).into()]);
-        self.limit(key).map_or_else(nothing, AllOf::clone)
-    }
-
-    /// Those that follow, for a table with these keys.
-    #[inline]
-    fn followed_by(&self, limits: Limits, keys: impl FnOnce() -> Vec<String>) -> Self {
-        if limits.default.is_some() {
-            return Self { limits, gone: ByName::new(), gone_default: None };
-        }
-        let gone = keys().into_iter().filter(|key| limits.get(key).is_none());
-        let gone =
-            gone.filter_map(|key| Some((key.as_str().into(), self.limit(&key)?.clone()))).collect();
-        let gone_default = self.limits.default.clone().or_else(|| self.gone_default.clone());
-        Self { limits, gone, gone_default }
+/// The limit of each key by what is in force when it is asked. A name without a limit is not limited.
+#[inline]
+fn policies(limits: &Arc<Mutex<Arc<Limits>>>) -> impl Fn(&String) -> AllOf + Send + Sync + use<> {
+    let limits = Arc::clone(limits);
+    move |key| {
+        let limits = Arc::clone(&limits.lock());
+        limits.get(key).cloned().unwrap_or_else(|| AllOf::new([Unlimited.into()]))
     }
 }
 
@@ -107,18 +82,9 @@ impl RateLimiters {
             KeyedRateLimiterBuilder<String, AllOf>,
         ) -> KeyedRateLimiterBuilder<String, AllOf>,
     ) -> Self {
-        let book = Book { limits, gone: ByName::new(), gone_default: None };
-        let book = Arc::new(Mutex::new(Arc::new(book)));
-        let policies = Arc::clone(&book);
-        let builder = KeyedRateLimiter::builder_with_policies(move |key: &String| {
-            let book = Arc::clone(&policies.lock());
-            book.policy(key)
-        });
-        Self {
-            keyed: options(builder).absent_is_new(true).build(),
-            book,
-            reload: Arc::new(Mutex::new(())),
-        }
+        let limits = Arc::new(Mutex::new(Arc::new(limits)));
+        let builder = KeyedRateLimiter::builder_with_policies(policies(&limits));
+        Self { keyed: options(builder).absent_is_new(true).build(), limits }
     }
 
     /// The limiter of a name; with [`Per::All`] the limiter of all names, unless the name is listed. `None` if
@@ -128,25 +94,18 @@ impl RateLimiters {
     /// limiter.
     ///
     /// ```
-    /// use tollgate::{Limiter, Limits, ManualClock, Per, RateLimiters};
+    /// use tollgate::{Limits, Per, RateLimiters};
     ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let limits = Limits::new(Per::Name).named("search", "1/s")?;
-    /// let limiters = RateLimiters::with_clock(limits, ManualClock::new());
-    /// let search = limiters.at("search").expect("it is listed");
-    /// search.acquire(1).await?;
-    /// let error = search.try_acquire(1).unwrap_err();
-    /// assert_eq!(error.retry_after().unwrap().as_secs(), 1);
-    /// assert!(limiters.at("upload").is_none());
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// let limiters = RateLimiters::new(Limits::new(Per::Name).named("search", "1/s")?);
+    /// assert!(limiters.at("search").is_some() && limiters.at("upload").is_none());
+    /// # Ok::<(), tollgate::InvalidLimit>(())
     /// ```
     #[must_use]
     #[inline]
     pub fn at(&self, name: &str) -> Option<AtKey<'static, 'static, str, AllOf>> {
-        let book = Arc::clone(&self.book.lock());
-        book.limits.get(name)?;
-        let is_shared = book.limits.per == Per::All && book.limits.listed(name).is_none();
+        let limits = self.in_force();
+        limits.get(name)?;
+        let is_shared = limits.per == Per::All && limits.listed(name).is_none();
         Some(self.keyed.at(if is_shared { ALL } else { name }).into_owned())
     }
 
@@ -154,8 +113,8 @@ impl RateLimiters {
     /// its queue, as in [`RateLimiter::set_policy`](crate::RateLimiter::set_policy): a call cannot be made twice
     /// because a file was read twice.
     ///
-    /// A name that is no longer listed gets the default. If there is none, it is not limited from now on, but
-    /// its waiters keep their limit; if it is listed again, they still count.
+    /// A name that is no longer listed gets the default. If there is none, it is not limited from now on, and its waiters
+    /// go at once.
     ///
     /// An evenly spaced limit (`10/min`) has set the time of its next call when it granted the last one. So its first waiter
     /// keeps its wait, and those behind it wait by the new rate. A bucket (`10/min burst 10`) fills at the new rate at once.
@@ -163,61 +122,35 @@ impl RateLimiters {
     /// A file that cannot be read changes nothing, because it does not become `Limits`:
     ///
     /// ```
-    /// use tollgate::{InvalidLimit, Limits, ManualClock, RateLimiters};
+    /// use tollgate::{InvalidLimit, Limits, RateLimiters};
     ///
-    /// // Of a whole file: `toml::from_str(file)?`.
+    /// // Of a whole file: `limiters.reload(toml::from_str(file)?)`.
     /// fn reload(limiters: &RateLimiters, limit: &str) -> Result<(), InvalidLimit> {
     ///     limiters.reload(Limits::per_name(limit)?);
     ///     Ok(())
     /// }
-    ///
-    /// let limiters = RateLimiters::with_clock(Limits::per_name("1/s")?, ManualClock::new());
-    /// let first = limiters.keyed().at("search").reserve(1)?;
-    /// let second = limiters.keyed().at("search").reserve(1)?;
-    /// assert_eq!(second.delay().as_millis(), 1000);
-    /// assert!(reload(&limiters, "0/s").is_err());
-    /// assert_eq!(second.delay().as_millis(), 1000);
-    /// reload(&limiters, "1/min")?;
-    /// assert_eq!(second.delay().as_millis(), 1000); // the first permit has its price
-    /// # drop((first, second));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
     pub fn reload(&self, limits: Limits) {
-        let _one_at_a_time = self.reload.lock();
-        let old = Arc::clone(&self.book.lock());
-        let new = Arc::new(old.followed_by(limits, || self.keyed.keys()));
-        *self.book.lock() = Arc::clone(&new);
-        let book = Arc::clone(&self.book);
-        self.keyed.set_policies(move |key| {
-            let book = Arc::clone(&book.lock());
-            book.policy(key)
-        });
-    }
-
-    /// What the names stand for: [`Limits::per`] of the limits in force.
-    #[must_use]
-    #[inline]
-    pub fn per(&self) -> Per {
-        self.book.lock().limits.per
+        // Several threads may do this at once: whichever sets the policies last finds the last limits.
+        *self.limits.lock() = Arc::new(limits);
+        self.keyed.set_policies(policies(&self.limits));
     }
 
     /// The limits in force.
     #[must_use]
     #[inline]
     pub fn limits(&self) -> Limits {
-        self.book.lock().limits.clone()
+        Limits::clone(&self.in_force())
     }
 
-    /// The limits in force, to compare with what is in force later.
-    #[cfg(feature = "reqwest")]
     #[inline]
-    pub(crate) fn book(&self) -> Arc<Book> {
-        Arc::clone(&self.book.lock())
+    pub(crate) fn in_force(&self) -> Arc<Limits> {
+        Arc::clone(&self.limits.lock())
     }
 
-    /// The table of all names, with all methods by name. A name without a limit is granted nothing there
-    /// ([`Error::ExceedsCapacity`](crate::Error::ExceedsCapacity)); the key of [`Per::All`] is empty.
+    /// The table of all names, with all methods by name. A name without a limit is not limited there; the key of
+    /// [`Per::All`] is empty.
     #[must_use]
     #[inline]
     pub fn keyed(&self) -> &KeyedRateLimiter<String, AllOf> {

@@ -1,15 +1,13 @@
 //! Limits by name: the quotas of the APIs that a program calls.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use super::error::InvalidLimit;
 use super::names::{self, Per, Template};
-use super::pattern;
 use crate::policy::any::AllOf;
 use crate::policy::headroom::{Headroom, Rest};
+use crate::units::text::Fault;
 
 /// The limits of a program: one for each host, route, API key or name that it lists, and one for the others.
 ///
@@ -56,15 +54,10 @@ use crate::policy::headroom::{Headroom, Rest};
 pub struct Limits {
     pub(super) per: Per,
     pub(super) default: Option<AllOf>,
-    pub(super) named: ByName,
-    /// The names by what they mean, if they have spellings.
-    pub(super) spellings: BTreeMap<Template, Arc<str>>,
-    /// The listed names with a `*`, as they match, the most specific first.
-    pub(super) patterns: Vec<(String, Arc<str>)>,
-    pub(crate) middleware: Lazy,
+    pub(super) named: BTreeMap<String, AllOf>,
+    /// The names with spellings or a `*`, in the order in which they are tried.
+    templates: BTreeMap<Template, String>,
 }
-
-pub(super) type ByName = BTreeMap<Arc<str>, AllOf>;
 
 macro_rules! per {
     ($($name:ident $per:ident $doc:literal,)+) => {$(
@@ -75,10 +68,9 @@ macro_rules! per {
         /// # Errors
         ///
         /// [`InvalidLimit`] if it is a text and not a limit.
-        pub fn $name<L: TryInto<AllOf>>(limit: L) -> Result<Self, InvalidLimit>
-        where
-            InvalidLimit: From<L::Error>,
-        {
+        pub fn $name(
+            limit: impl TryInto<AllOf, Error: Into<InvalidLimit>>,
+        ) -> Result<Self, InvalidLimit> {
             Self::new(Per::$per).others(limit)
         }
     )+};
@@ -97,14 +89,7 @@ impl Limits {
     /// No limit yet. A name that is not listed is not limited, unless [`others`](Self::others) says so.
     #[must_use]
     pub fn new(per: Per) -> Self {
-        Self {
-            per,
-            default: None,
-            named: ByName::new(),
-            spellings: BTreeMap::new(),
-            patterns: Vec::new(),
-            middleware: Lazy::default(),
-        }
+        Self { per, default: None, named: BTreeMap::new(), templates: BTreeMap::new() }
     }
 
     /// Sets the limit of one name, its own and not a part of the default. The same name again replaces its limit.
@@ -131,41 +116,29 @@ impl Limits {
     /// ```
     /// use tollgate::Limits;
     ///
-    /// let limits = Limits::per_host("10/s")?.named("api.github.com", "5000/h")?;
-    /// assert_eq!(limits.get("api.github.com").unwrap().to_string(), "5000/h");
-    /// assert_eq!(limits.clone().named("example.org", "5/fortnight").unwrap_err().column(), 3);
-    /// assert!(limits.clone().named("https://example.org/", "5/h").is_err());
-    /// assert!(limits.clone().named("API.GitHub.com", "5/h").is_err());
-    ///
-    /// let limits = limits.named("*.github.com", "100/min")?;
+    /// let limits = Limits::per_host("10/s")?.named("api.github.com", "5000/h")?.named("*.github.com", "100/min")?;
     /// assert_eq!(limits.get("api.github.com").unwrap().to_string(), "5000/h");
     /// assert_eq!(limits.get("codeload.github.com").unwrap().to_string(), "100/min");
+    /// assert_eq!(limits.clone().named("example.org", "5/fortnight").unwrap_err().column(), 3);
+    /// assert!(limits.clone().named("API.GitHub.com", "5/h").is_err());
     /// # Ok::<(), tollgate::InvalidLimit>(())
     /// ```
-    pub fn named<L: TryInto<AllOf>>(
+    pub fn named(
         mut self,
         name: impl Into<String>,
-        limit: L,
-    ) -> Result<Self, InvalidLimit>
-    where
-        InvalidLimit: From<L::Error>,
-    {
-        let (mut pattern, limit) = (name.into(), limit.try_into()?);
-        let name: Arc<str> = pattern.as_str().into();
-        if let Some(template) = names::check(self.per, &name)? {
-            pattern = template.host.clone().unwrap_or_default();
-            let listed = self.spellings.entry(template).or_insert_with(|| name.clone());
+        limit: impl TryInto<AllOf, Error: Into<InvalidLimit>>,
+    ) -> Result<Self, InvalidLimit> {
+        let (name, limit) = (name.into(), limit.try_into().map_err(Into::into)?);
+        let wrong = |fault| InvalidLimit::new("name", &name, fault);
+        if let Some(template) = names::check(self.per, &name).map_err(wrong)? {
+            let listed = self.templates.entry(template).or_insert_with(|| name.clone());
             if *listed != name {
-                return Err(names::twice(&name, listed));
+                let reason = format!("it is listed already, as {listed:?}");
+                return Err(wrong(Fault::new(0..name.len(), reason)));
             }
         }
-        // Of routes only those who see requests know what matches.
-        let is_pattern = !matches!(self.per, Per::Route | Per::ApiKey) && pattern.contains('*');
-        if self.named.insert(name.clone(), limit).is_none() && is_pattern {
-            self.patterns.push((pattern, name));
-            self.patterns.sort_by_cached_key(|(pattern, _)| pattern::rank(pattern));
-        }
-        Ok(Self { middleware: Lazy::default(), ..self })
+        self.named.insert(name, limit);
+        Ok(self)
     }
 
     /// Sets the limit of each name that is not listed: the default.
@@ -173,20 +146,12 @@ impl Limits {
     /// # Errors
     ///
     /// [`InvalidLimit`] if the limit is a text and not a limit.
-    ///
-    /// ```
-    /// use tollgate::{Limits, Per};
-    ///
-    /// let limits = Limits::new(Per::Host).others("10/s")?;
-    /// assert_eq!(limits, Limits::per_host("10/s")?);
-    /// # Ok::<(), tollgate::InvalidLimit>(())
-    /// ```
-    pub fn others<L: TryInto<AllOf>>(mut self, limit: L) -> Result<Self, InvalidLimit>
-    where
-        InvalidLimit: From<L::Error>,
-    {
-        self.default = Some(limit.try_into()?);
-        Ok(Self { middleware: Lazy::default(), ..self })
+    pub fn others(
+        mut self,
+        limit: impl TryInto<AllOf, Error: Into<InvalidLimit>>,
+    ) -> Result<Self, InvalidLimit> {
+        self.default = Some(limit.try_into().map_err(Into::into)?);
+        Ok(self)
     }
 
     /// What the names stand for.
@@ -204,49 +169,33 @@ impl Limits {
 
     /// The limit of a name that is listed, in full or by a `*`.
     pub(super) fn listed(&self, name: &str) -> Option<&AllOf> {
-        self.named.get(name).or_else(|| self.matched(name))
+        self.named.get(name).or_else(|| match self.per {
+            Per::Host => self.matched(&name.to_ascii_lowercase()),
+            Per::Name | Per::All => self.matched(name),
+            // Of routes only those who see requests know what matches.
+            Per::Route | Per::ApiKey => None,
+        })
     }
 
     fn matched(&self, name: &str) -> Option<&AllOf> {
-        if self.patterns.is_empty() {
-            return None;
-        }
-        let name = match self.per {
-            Per::Host => Cow::Owned(name.to_ascii_lowercase()),
-            _ => Cow::Borrowed(name),
-        };
-        let (_, listed) =
-            self.patterns.iter().find(|(pattern, _)| pattern::matches(pattern, &name))?;
+        let (_, listed) = self.templates.iter().find(|(listed, _)| listed.host.matches(name))?;
         self.named.get(listed)
+    }
+
+    /// The name of the limit of a request by its host or route: as it is listed, or the host.
+    #[cfg(feature = "reqwest")]
+    pub(crate) fn name_of(&self, method: &str, host: &str, path: &str) -> String {
+        let mut all = self.templates.iter();
+        let found = all.find(|(template, _)| template.matches(method, host, path));
+        // Each host that a `*` matches has a limiter of its own, and a route has one for all that it matches.
+        let is_one =
+            |(template, _): &(&Template, _)| self.per == Per::Route || !template.host.has_star;
+        found.filter(is_one).map_or(host, |(_, name)| name).to_owned()
     }
 
     /// The names with a limit of their own, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.named.keys().map(|name| &**name)
-    }
-}
-
-impl fmt::Display for Per {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl Per {
-    #[cfg(feature = "serde")]
-    pub(super) const ALL: [Self; 5] =
-        [Self::Name, Self::Host, Self::Route, Self::ApiKey, Self::All];
-    #[cfg(feature = "serde")]
-    pub(super) const NAMES: &[&str] = &["name", "host", "route", "api-key", "all"];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::Host => "host",
-            Self::Route => "route",
-            Self::ApiKey => "api-key",
-            Self::All => "all",
-        }
+        self.named.keys().map(String::as_str)
     }
 }
 
@@ -255,7 +204,7 @@ impl Headroom for Limits {
         for limit in self.named.values_mut().chain(&mut self.default) {
             *limit = limit.clone().keep(rest);
         }
-        Self { middleware: Lazy::default(), ..self }
+        self
     }
 }
 
@@ -271,25 +220,3 @@ impl fmt::Debug for Limits {
         shown.finish()
     }
 }
-
-/// The middleware that the limits become when a client uses them, made at the first request. It is no part of the limits: a
-/// copy of them makes its own.
-#[derive(Default)]
-pub(crate) struct Lazy(
-    #[cfg(feature = "reqwest")]
-    pub(crate)  std::sync::OnceLock<Box<dyn reqwest_middleware::Middleware>>,
-);
-
-impl Clone for Lazy {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
-impl PartialEq for Lazy {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Lazy {}

@@ -1,12 +1,12 @@
-//! How hosts and routes are written as names of [`Limits`](super::limits::Limits).
+//! How hosts and routes are written as names of [`Limits`](super::limits::Limits), and which requests they match.
 //!
 //! A name that could match nothing is an error when it is listed, and so is a second spelling of a name.
 
+use std::cmp::Reverse;
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-use super::error::InvalidLimit;
-use super::pattern;
 use crate::units::text::Fault;
 
 /// What the names of [`Limits`](super::limits::Limits) stand for: the part of a request by which middleware finds
@@ -35,135 +35,114 @@ pub enum Per {
     All,
 }
 
-/// A host, or the template of a route: `GET api.example.org/users/{id}`. Spellings of one name are equal.
+impl Per {
+    #[cfg(feature = "serde")]
+    pub(super) const ALL: [Self; 5] =
+        [Self::Name, Self::Host, Self::Route, Self::ApiKey, Self::All];
+    pub(super) const NAMES: &[&str] = &["name", "host", "route", "api-key", "all"];
+}
+
+impl fmt::Display for Per {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::NAMES[*self as usize])
+    }
+}
+
+/// What a listed name matches: `GET api.example.org/users/{id}`. Spellings of one name are equal. In the order in which they
+/// are tried: the most specific first, by the path, then the host, then the method.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Template {
-    pub(crate) path: Vec<Part>,
-    /// A pattern, if it begins with `*.`.
-    pub(crate) host: Option<String>,
-    pub(crate) method: Option<String>,
+pub(super) struct Template {
+    path: Vec<Part>,
+    /// `*` if it is not named.
+    pub(super) host: Pattern,
+    method: Reverse<Option<String>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Part {
+enum Part {
     /// The path ends here.
     End,
-    Text(String),
-    /// `{id}`, `{id}.json`: any text between these.
-    Any(String, String),
+    /// A text, or `{id}.json`, of which a pattern is made.
+    Segment(Pattern),
     /// `{*rest}`: any segments, or none.
     Rest,
 }
 
-/// Checks a name. What is known of it, for names that have spellings.
-pub(super) fn check(per: Per, name: &str) -> Result<Option<Template>, InvalidLimit> {
-    let template = match per {
+/// A text, or one with a `*`. In the order in which they are tried: the most specific first, which has the most text; among
+/// equals, the most text before the `*`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Pattern {
+    pub(super) has_star: bool,
+    length: Reverse<usize>,
+    before: Reverse<usize>,
+    text: String,
+}
+
+impl Pattern {
+    pub(super) fn new(text: &str) -> Self {
+        let star = text.find('*');
+        let (length, before) = (Reverse(text.len()), Reverse(star.unwrap_or_default()));
+        Self { has_star: star.is_some(), length, before, text: text.to_owned() }
+    }
+
+    /// Whether a name is the same, or has any text where this has a `*`.
+    pub(super) fn matches(&self, name: &str) -> bool {
+        let Some((before, after)) = self.text.split_once('*') else { return self.text == name };
+        // Something must stand between them.
+        name.len() > before.len() + after.len() && name.starts_with(before) && name.ends_with(after)
+    }
+}
+
+/// Checks a name. What it matches, if it has spellings or a `*`.
+pub(super) fn check(per: Per, name: &str) -> Result<Option<Template>, Fault> {
+    match (per, name.find('*'), name.rfind('*')) {
         _ if name.is_empty() => Err(Fault::new(0..0, "a name must not be empty")),
-        Per::Host => Host::read(name, 0..name.len()).map(|host| Some(host.everywhere())),
-        Per::Route => Template::parse(name).map(Some),
-        Per::Name | Per::All => pattern::check(name).map(|()| None),
-        Per::ApiKey => Ok(None),
+        (Per::Host, ..) => host(name, 0..name.len()).map(|host| Some(Template::of(host))),
+        (Per::Route, ..) => Template::parse(name).map(Some),
+        (Per::ApiKey, ..) | (_, None, _) => Ok(None),
+        (_, first, Some(last)) if first != Some(last) || name == "*" => {
+            let reason = "a name has one * for any text, and more than that; the limit of all others is the default";
+            Err(Fault::new(last..last + 1, reason))
+        }
+        _ => Ok(Some(Template::of(Pattern::new(name)))),
+    }
+}
+
+/// The host in this part of a name.
+fn host(name: &str, at: Range<usize>) -> Result<Pattern, Fault> {
+    const REASON: &str = "a host is written as \"api.example.org\", \"localhost:3000\", \"[::1]:3000\" or \
+        \"*.example.org\": in ASCII, without a scheme or a path";
+    let host = canonical(&name[at.clone()]);
+    host.map(|host| Pattern::new(&host)).ok_or_else(|| Fault::new(at, REASON))
+}
+
+/// A host in lower case, without a dot at its end and the ports of HTTP and HTTPS. `None` if it is none.
+fn canonical(text: &str) -> Option<String> {
+    let (star, text) = text.strip_prefix("*.").map_or(("", text), |parent| ("*.", parent));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => {
+            (host, Some(port).filter(|port| is_number(port))?.parse().ok()?)
+        }
+        _ => (text, 80),
     };
-    template.map_err(|fault| InvalidLimit::of_name(name, fault))
-}
-
-/// A second spelling of a name that is listed.
-pub(super) fn twice(name: &str, listed: &str) -> InvalidLimit {
-    let fault = Fault::new(0..name.len(), format!("it is listed already, as {listed:?}"));
-    InvalidLimit::of_name(name, fault)
-}
-
-const IS_NO_PATTERN: &str = "all hosts under one are written \"*.example.org\"; the limit of all others is \
-    the default";
-
-/// The name of a host, lower case, without the ports of HTTP and HTTPS.
-struct Host(String);
-
-impl Host {
-    fn everywhere(self) -> Template {
-        Template { path: vec![Part::Rest], host: Some(self.0), method: None }
-    }
-
-    /// All hosts under the one in this part of a name.
-    fn under(parent: &str, at: Range<usize>, name: &str) -> Result<Self, Fault> {
-        let Self(host) = Self::read(name, at.clone())?;
-        let (name, _) = host.split_once(':').unwrap_or((&host, ""));
-        if host.starts_with('[') || is_address(name) {
-            return Err(Fault::new(at, "there are no hosts under an address"));
-        }
-        if !parent.is_ascii() {
-            let reason = "after a * it is written as in a URL, such as \"*.xn--bcher-kva.example\"";
-            return Err(Fault::new(at, reason));
-        }
-        Ok(Self(format!("*.{host}")))
-    }
-
-    /// The host in this part of a name.
-    fn read(name: &str, at: Range<usize>) -> Result<Self, Fault> {
-        let text = &name[at.clone()];
-        let fault = |from: usize, to: usize, reason: &str| {
-            let reason = format!("{reason}, such as \"api.example.org\" or \"localhost:3000\"");
-            Err(Fault::new(at.start + from..at.start + to, reason))
-        };
-        if let Some(end) = text.find("://") {
-            return fault(0, end + 3, "a host is written without a scheme");
-        }
-        if let Some(from) = text.find(['/', '?', '#']) {
-            return fault(from, text.len(), "a host is written without a path");
-        }
-        if let Some(last) = text.rfind('*') {
-            return match text.strip_prefix("*.") {
-                Some(parent) if last == 0 => Self::under(parent, at.start + 2..at.end, name),
-                _ => Err(Fault::new(at.start + last..at.start + last + 1, IS_NO_PATTERN)),
-            };
-        }
-        let (host, port) = match (text.rfind(']'), text.rfind(':')) {
-            (Some(bracket), Some(colon)) if colon < bracket => (text, None),
-            (_, Some(colon)) => (&text[..colon], Some(&text[colon + 1..])),
-            (_, None) => (text, None),
-        };
-        let number = port.map(str::parse::<u16>);
-        let is_number = port.is_none_or(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
-        if matches!(number, Some(Err(_))) || !is_number {
-            return fault(host.len() + 1, text.len(), "a port is a number up to 65535");
-        }
-        let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-            Some(address) => match address.parse::<Ipv6Addr>() {
-                Ok(address) => format!("[{address}]"),
-                Err(_) => return fault(0, text.len(), "that is no IPv6 address"),
-            },
-            None if host.contains(':') => {
-                return fault(0, text.len(), "an IPv6 address is written in brackets, [::1]");
-            }
-            None => {
-                let is_of_a_name =
-                    |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.') || !c.is_ascii();
-                if let Some((from, c)) =
-                    host.char_indices().find(|&(_, c)| !is_of_a_name(c) || c.is_whitespace())
-                {
-                    return fault(from, from + c.len_utf8(), "that is no part of a host");
-                }
-                let host = host.strip_suffix('.').unwrap_or(host);
-                if host.split('.').any(str::is_empty) {
-                    return fault(0, text.len(), "a host is a name or an address");
-                }
-                if is_address(host) && host.parse::<Ipv4Addr>().is_err() {
-                    return fault(0, text.len(), "an IPv4 address has four numbers up to 255");
-                }
-                host.to_lowercase()
-            }
-        };
-        Ok(Self(match number {
-            Some(Ok(port)) if port != 80 && port != 443 => format!("{host}:{port}"),
-            _ => host,
-        }))
-    }
-}
-
-/// Whether a host without brackets is an address: in a URL one that ends with a number is.
-fn is_address(host: &str) -> bool {
-    let last = host.rsplit('.').next();
-    last.is_some_and(|label| label.bytes().all(|byte| byte.is_ascii_digit()))
+    let host = match host.strip_prefix('[') {
+        Some(address) => format!("[{}]", address.strip_suffix(']')?.parse::<Ipv6Addr>().ok()?),
+        None => host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase(),
+    };
+    // In a URL a host that ends with a number is an address. There are no hosts under one.
+    let is_host = if host.starts_with('[') {
+        star.is_empty()
+    } else if host.rsplit('.').next().is_some_and(is_number) {
+        star.is_empty() && host.parse::<Ipv4Addr>().is_ok()
+    } else {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        host.split('.').all(|label| !label.is_empty() && label.bytes().all(is_allowed))
+    };
+    is_host.then(|| match port {
+        80 | 443_u16 => format!("{star}{host}"),
+        _ => format!("{star}{host}:{port}"),
+    })
 }
 
 /// Whether a word is a method of HTTP: in capitals, as methods are.
@@ -173,46 +152,36 @@ fn is_method(word: &str) -> bool {
 }
 
 impl Template {
+    /// All requests to a host.
+    fn of(host: Pattern) -> Self {
+        Self { path: vec![Part::Rest], host, method: Reverse(None) }
+    }
+
     /// `[METHOD ][host]/path/{any}/{*rest}`. Without a path: all paths of the host.
-    pub(crate) fn parse(name: &str) -> Result<Self, Fault> {
+    fn parse(name: &str) -> Result<Self, Fault> {
         let start = name.len() - name.trim_start().len();
         let text = name.trim();
+        let end = start + text.len();
         let (method, from) = match text.split_once(char::is_whitespace) {
             Some((word, rest)) if !word.contains('/') => {
-                let at = start..start + word.len();
                 if !is_method(word) {
-                    return Err(Fault::new(
-                        at,
-                        "expected a method in capitals, such as GET, or no space",
-                    ));
+                    let reason = "expected a method in capitals, such as GET, or no space";
+                    return Err(Fault::new(start..start + word.len(), reason));
                 }
-                (Some(word.to_owned()), start + text.len() - rest.trim_start().len())
+                (Some(word.to_owned()), end - rest.trim_start().len())
             }
             _ => (None, start),
         };
-        let end = start + text.len();
-        let target = &name[from..end];
-        // Else it would be read as the end of a path or as a port.
-        if let Some(at) = target.find("://") {
-            let reason =
-                "a route is written without a scheme, such as \"api.example.org/users/{id}\"";
-            return Err(Fault::new(from..from + at + 3, reason));
-        }
-        let path = target.find('/').map_or(end, |at| from + at);
-        let host = &name[from..path];
-        if is_method(host) {
-            let reason =
-                format!("a method is followed by a space, and a host or a path: \"{host} /users\"");
-            return Err(Fault::new(from..path, reason));
-        }
-        let has_no_path = path == end;
-        let host = match (host.is_empty(), has_no_path) {
-            (true, true) => return Err(Fault::new(from..end, "expected a host or a path")),
-            (true, false) => None,
-            (false, _) => Some(Host::read(name, from..path)?.0),
+        let path = name[from..end].find('/').map_or(end, |at| from + at);
+        let host = match &name[from..path] {
+            "" if path < end => Pattern::new("*"),
+            method if is_method(method) => {
+                let reason = format!("a method is followed by a space: \"{method} /users\"");
+                return Err(Fault::new(from..path, reason));
+            }
+            _ => host(name, from..path)?,
         };
-        let mut parts = Vec::new();
-        let mut at = path;
+        let (mut parts, mut at) = (Vec::new(), path);
         for segment in name[path..end].split('/') {
             if parts.last() == Some(&Part::Rest) && !segment.is_empty() {
                 return Err(Fault::new(at..end, "nothing can follow {*rest}"));
@@ -223,146 +192,123 @@ impl Template {
             at += segment.len() + 1;
         }
         if parts.last() != Some(&Part::Rest) {
-            parts.push(if has_no_path { Part::Rest } else { Part::End });
+            parts.push(if path == end { Part::Rest } else { Part::End });
         }
-        Ok(Self { path: parts, host, method })
+        Ok(Self { path: parts, host, method: Reverse(method) })
+    }
+
+    /// Whether a request matches.
+    #[cfg(feature = "reqwest")]
+    pub(super) fn matches(&self, method: &str, host: &str, path: &str) -> bool {
+        if !self.host.matches(host) || self.method.0.as_ref().is_some_and(|only| only != method) {
+            return false;
+        }
+        // Without a slash at the end.
+        let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+        self.path
+            .iter()
+            .find_map(|part| match (part, segments.next()) {
+                (Part::Rest, _) => Some(true),
+                (Part::End, segment) => Some(segment.is_none()),
+                (Part::Segment(pattern), Some(segment)) if pattern.matches(segment) => None,
+                (Part::Segment(_), _) => Some(false),
+            })
+            .unwrap_or_default()
     }
 }
 
 impl Part {
     /// The segment of a path that begins at `from`.
     fn read(segment: &str, from: usize) -> Result<Self, Fault> {
-        let whole = from..from + segment.len();
-        let fault = |reason: &str| Err(Fault::new(whole.clone(), reason));
         if segment.starts_with("{*") && segment.ends_with('}') {
             return Ok(Self::Rest);
         }
-        let (before, after, has_hole) = match (segment.find('{'), segment.rfind('}')) {
+        // What stands before and behind a part that may be any text.
+        let (before, after) = match (segment.find('{'), segment.rfind('}')) {
             (Some(open), Some(close)) if open < close => {
-                (&segment[..open], &segment[close + 1..], true)
+                (&segment[..open], Some(&segment[close + 1..]))
             }
-            (None, None) => (segment, "", false),
-            _ => return fault("a part that may be any text is written {id}"),
+            _ => (segment, None),
         };
-        if segment.contains("{*") {
-            return fault("{*rest} is a whole part of a path, and the last one");
-        }
-        if segment.starts_with(':') || matches!(segment, "*" | "**") || segment.contains(['<', '>'])
+        let is_in_urls = |c: char| c.is_ascii_graphic() && !"\"`\\{}*<>?#".contains(c);
+        let is_text = before.chars().chain(after.unwrap_or_default().chars()).all(is_in_urls);
+        if !is_text
+            || segment.contains("{*")
+            || segment.starts_with(':')
+            || [".", ".."].contains(&segment)
         {
-            return fault(
-                "a part that may be any text is written {id}, and all that follows {*rest}",
-            );
+            let reason = "a part of a path is text as in a URL, or {id}, or {*rest} at the end";
+            return Err(Fault::new(from..from + segment.len(), reason));
         }
-        if segment.contains(['?', '#']) {
-            return fault("a route is a path, without a query or a fragment");
-        }
-        if matches!(segment, "." | "..") {
-            return fault("a path has no such part in a request");
-        }
-        let is_in_urls = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '`' | '\\');
-        if !before.chars().chain(after.chars()).all(is_in_urls) {
-            return fault("a path is written as in a URL, a space as %20");
-        }
-        Ok(match has_hole {
-            true => Self::Any(before.to_owned(), after.to_owned()),
-            false => Self::Text(segment.to_owned()),
-        })
+        let text = after.map(|after| format!("{before}*{after}"));
+        Ok(Self::Segment(Pattern::new(text.as_deref().unwrap_or(segment))))
     }
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
-    use super::*;
-    use crate::Limits;
+    use std::collections::BTreeMap;
 
-    /// What is wrong with a name, and where.
+    use super::*;
+    use crate::{InvalidLimit, Limits};
+
+    /// Where a name is wrong, and what is said of it.
     #[track_caller]
-    fn fault(per: Per, name: &str) -> String {
+    fn fault(per: Per, name: &str) -> (usize, String, String) {
         let error = Limits::new(per).named(name, "1/s").expect_err(name);
         assert_eq!(error.text(), name);
-        error.to_string()
+        (error.column(), error.word().to_owned(), error.reason().to_owned())
     }
 
     #[test]
     fn a_name_that_can_match_nothing_is_an_error_that_says_how_it_is_written() {
         for per in [Per::Name, Per::Host, Per::Route, Per::ApiKey, Per::All] {
-            assert_eq!(fault(per, ""), "in the name \"\", at its end: a name must not be empty");
+            assert_eq!(fault(per, ""), (1, String::new(), "a name must not be empty".to_owned()));
         }
-        let such = "such as \"api.example.org\" or \"localhost:3000\"";
-        for (name, place, reason) in [
-            (
-                "https://api.github.com",
-                "column 1, \"https://\"",
-                "a host is written without a scheme",
-            ),
-            ("api.github.com/", "column 15, \"/\"", "a host is written without a path"),
-            ("api.github.com?q", "column 15, \"?q\"", "a host is written without a path"),
-            ("api github.com", "column 4, \" \"", "that is no part of a host"),
-            ("me@github.com", "column 3, \"@\"", "that is no part of a host"),
-            ("github.com:http", "column 12, \"http\"", "a port is a number up to 65535"),
-            ("github.com:", "at its end", "a port is a number up to 65535"),
-            ("github.com:+80", "column 12, \"+80\"", "a port is a number up to 65535"),
-            ("a..b", "column 1, \"a..b\"", "a host is a name or an address"),
-            ("::1", "column 1, \"::1\"", "an IPv6 address is written in brackets, [::1]"),
-            ("[::g]", "column 1, \"[::g]\"", "that is no IPv6 address"),
-            (
-                "10.0.0.256:80",
-                "column 1, \"10.0.0.256:80\"",
-                "an IPv4 address has four numbers up to 255",
-            ),
-            ("v.1", "column 1, \"v.1\"", "an IPv4 address has four numbers up to 255"),
-        ] {
-            assert_eq!(
-                fault(Per::Host, name),
-                format!("in the name {name:?}, {place}: {reason}, {such}")
+        let hosts = "https://api.github.com|api.github.com/|api.github.com?q|api github.com|me@github.com|\
+            github.com:http|github.com:|github.com:+80|github.com:65536|a..b|::1|[::g]|[::1|10.0.0.256:80|v.1|\
+            b\u{fc}cher.example|*|*github.com|api.*.com|*.*.com|api.github.*|*.0.0.1|*.127.0.0.1:80|*.[::1]|*.|\
+            *..com|*.a.org/x|*.b\u{fc}cher.example";
+        for host in hosts.split('|') {
+            let (column, word, reason) = fault(Per::Host, host);
+            assert_eq!((column, word.as_str()), (1, host));
+            assert!(
+                reason.contains("\"localhost:3000\", \"[::1]:3000\" or \"*.example.org\""),
+                "{reason}"
             );
+            if !host.contains(['/', ' ']) {
+                assert_eq!(fault(Per::Route, &format!("GET {host}/a")), (5, word, reason));
+            }
         }
-        let any = "a part that may be any text is written {id}, and all that follows {*rest}";
-        for (name, place, reason) in [
-            (
-                "GET/x",
-                "column 1, \"GET\"",
-                "a method is followed by a space, and a host or a path: \"GET /users\"",
-            ),
-            ("/users/:id", "column 8, \":id\"", any),
-            ("GET /users/<id>", "column 12, \"<id>\"", any),
-            ("/users/*", "column 8, \"*\"", any),
-            (
-                "users/{id} /x",
-                "column 7, \"{id} \"",
-                "a path is written as in a URL, a space as %20",
-            ),
-            ("/users/}id{", "column 8, \"}id{\"", "a part that may be any text is written {id}"),
-            (
-                "Get a/x",
-                "column 1, \"Get\"",
-                "expected a method in capitals, such as GET, or no space",
-            ),
-            (
-                "get /x",
-                "column 1, \"get\"",
-                "expected a method in capitals, such as GET, or no space",
-            ),
-            ("/a?b=1", "column 2, \"a?b=1\"", "a route is a path, without a query or a fragment"),
-            ("/users/{id", "column 8, \"{id\"", "a part that may be any text is written {id}"),
-            ("/a/{*rest}/b", "column 12, \"b\"", "nothing can follow {*rest}"),
-            (
-                "/a/x{*rest}",
-                "column 4, \"x{*rest}\"",
-                "{*rest} is a whole part of a path, and the last one",
-            ),
-            ("/b\u{e4}", "column 2, \"b\u{e4}\"", "a path is written as in a URL, a space as %20"),
-            ("/a/../b", "column 4, \"..\"", "a path has no such part in a request"),
-            (
-                "GET https://a.org/x",
-                "column 5, \"https://\"",
-                "a route is written without a scheme, such as \"api.example.org/users/{id}\"",
-            ),
+        for (route, column, word, reason) in [
+            ("GET/x", 1, "GET", "a method is followed by a space: \"GET /users\""),
+            ("Get a/x", 1, "Get", "expected a method in capitals, such as GET, or no space"),
+            ("get /x", 1, "get", "expected a method in capitals, such as GET, or no space"),
+            ("/a/{*rest}/b", 12, "b", "nothing can follow {*rest}"),
         ] {
-            assert_eq!(fault(Per::Route, name), format!("in the name {name:?}, {place}: {reason}"));
+            assert_eq!(fault(Per::Route, route), (column, word.to_owned(), reason.to_owned()));
         }
-        assert!(fault(Per::Route, "api.*.com/x").contains("column 5, \"*\": all hosts under one"));
-        assert!(fault(Per::Route, " ").contains("expected a host or a path"));
+        for (route, column, word) in [
+            ("/users/:id", 8, ":id"),
+            ("GET /users/<id>", 12, "<id>"),
+            ("/users/*", 8, "*"),
+            ("/users/*/{*rest}", 8, "*"),
+            ("users/{id} /x", 7, "{id} "),
+            ("/users/}id{", 8, "}id{"),
+            ("/a?b=1", 2, "a?b=1"),
+            ("/users/{id", 8, "{id"),
+            ("/a/x{*rest}", 4, "x{*rest}"),
+            ("/b\u{e4}", 2, "b\u{e4}"),
+            ("/a/../b", 4, ".."),
+        ] {
+            let reason = "a part of a path is text as in a URL, or {id}, or {*rest} at the end";
+            assert_eq!(fault(Per::Route, route), (column, word.to_owned(), reason.to_owned()));
+        }
+        for (route, column, word) in [("GET https://a.org/x", 5, "https:"), (" ", 2, "")] {
+            let (at, what, reason) = fault(Per::Route, route);
+            assert_eq!((at, what.as_str()), (column, word));
+            assert!(reason.contains("without a scheme"), "{reason}");
+        }
     }
 
     #[test]
@@ -398,5 +344,132 @@ mod tests {
             .named("a.org", "1/s")
             .and_then(|limits| limits.named("a.org:8080", "1/s"));
         assert_eq!(others.expect("two hosts").names().count(), 2);
+    }
+
+    #[cfg(feature = "reqwest")]
+    #[track_caller]
+    fn matches(template: &str, request: &str) -> bool {
+        let (method, url) = request.split_once(' ').expect("GET url");
+        let url = ::reqwest::Url::parse(url).expect("a URL");
+        let port = url.port().map_or(String::new(), |port| format!(":{port}"));
+        let host = format!("{}{port}", url.host_str().expect("a host"));
+        Template::parse(template).expect("a route").matches(method, &host, url.path())
+    }
+
+    #[cfg(feature = "reqwest")]
+    #[test]
+    fn a_template_is_a_method_a_host_and_a_path_with_holes() {
+        let issue = "POST https://api.example.org/repos/rust/cargo/issues?state=open";
+        let templates = "/repos/{owner}/{repo}/issues|POST /repos/{owner}/{repo}/issues|\
+            POST api.example.org/repos/{owner}/{repo}/issues/|API.example.org/repos/{*rest}|api.example.org|\
+            POST api.example.org|/repos/rust/{*rest}|/{a}/{b}/{c}/{d}|/{*rest}|/repos/rust/car{go}/issues|\
+            *.example.org|POST *.org/repos/{*rest}";
+        for template in templates.split('|') {
+            assert!(matches(template, issue), "{template}");
+        }
+        let templates = "GET /repos/{owner}/{repo}/issues|example.org/repos/{owner}/{repo}/issues|\
+            /repos/{owner}/{repo}|/repos/{owner}/{repo}/issues/{number}|/Repos/{owner}/{repo}/issues|/|\
+            /repos/{owner}/{repo}/issues.json|/repos/rust/cargo{go}/issues|*.api.example.org|*.example.org:8080";
+        for template in templates.split('|') {
+            assert!(!matches(template, issue), "{template}");
+        }
+        assert!(matches("/", "GET http://a.org"));
+        assert!(matches("/a/{*rest}", "GET http://a.org/a"));
+        assert!(matches("PURGE-ALL /a", "PURGE-ALL http://a.org/a"));
+        assert!(matches("a.org:8080/{id}.json", "GET http://a.org:8080/7.json"));
+        assert!(!matches("a.org:8080/{id}.json", "GET http://a.org/7.json"));
+    }
+
+    #[test]
+    fn the_most_specific_template_is_tried_first() {
+        let order = "/users|/users/me|/users/{id}.json|a.org/users/{id}|*.a.org/users/{id}|GET /users/{id}|\
+            /users/{id}|/users/{*rest}|a.org|*.a.org|*.org|/{*rest}";
+        let template = |text| (Template::parse(text).expect("a route"), text);
+        let sorted: BTreeMap<_, _> = order.rsplit('|').map(template).collect();
+        assert_eq!(sorted.into_values().collect::<Vec<_>>().join("|"), order);
+    }
+
+    fn limits(per: Per, names: &[&str]) -> Result<Limits, InvalidLimit> {
+        // The limit says which name it is.
+        let listed = names.iter().zip(1..);
+        listed.fold(Limits::new(per).others("99/s"), |limits, (name, number)| {
+            limits?.named(*name, &*format!("{number}/s"))
+        })
+    }
+
+    /// The listed name whose limit a name has.
+    #[track_caller]
+    fn found<'a>(limits: &Limits, names: &[&'a str], name: &str) -> &'a str {
+        let limit = limits.get(name).expect("the default").to_string();
+        let number: usize = limit.trim_end_matches("/s").parse().expect("a number");
+        names.get(number - 1).unwrap_or(&"default")
+    }
+
+    #[test]
+    fn the_most_specific_host_wins_in_any_order_of_the_list() {
+        let mut names =
+            ["*.github.com", "api.github.com", "*.API.github.com", "*.com", "*.github.com:8080"];
+        for _ in 0..names.len() {
+            names.rotate_left(1);
+            let limits = limits(Per::Host, &names).expect("names");
+            for (host, listed) in [
+                ("api.github.com", "api.github.com"),
+                ("a.raw.github.com", "*.github.com"),
+                ("v3.api.github.com", "*.API.github.com"),
+                ("Raw.GitHub.com", "*.github.com"),
+                // Not under itself, nor under a name that only ends like it.
+                ("github.com", "*.com"),
+                (".github.com", "*.com"),
+                ("mygithub.com", "*.com"),
+                ("raw.github.com:8080", "*.github.com:8080"),
+                ("raw.github.com:9090", "default"),
+                ("com", "default"),
+            ] {
+                assert_eq!(found(&limits, &names, host), listed, "{host} in {names:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_name_with_the_most_text_wins() {
+        for per in [Per::Name, Per::All] {
+            let mut names = ["search-*", "*-eu", "search-*-eu", "search-a-eu", "*earch-b"];
+            for _ in 0..names.len() {
+                names.rotate_left(1);
+                let limits = limits(per, &names).expect("names");
+                for (name, listed) in [
+                    ("search-a", "search-*"),
+                    ("search-a-eu", "search-a-eu"),
+                    ("search-b-eu", "search-*-eu"),
+                    ("search-eu", "search-*"), // as much text as none other
+                    ("mail-eu", "*-eu"),
+                    // Both match, with seven letters each.
+                    ("search-b", "search-*"),
+                    ("search-", "default"),
+                    ("Search-a", "default"),
+                ] {
+                    assert_eq!(found(&limits, &names, name), listed, "{name} in {names:?}");
+                }
+            }
+        }
+        // A key is a key.
+        let names = ["sk-*", "a*b*"];
+        let limits = limits(Per::ApiKey, &names).expect("keys");
+        assert_eq!(found(&limits, &names, "sk-1"), "default");
+        assert_eq!(found(&limits, &names, "sk-*"), "sk-*");
+    }
+
+    #[test]
+    fn a_name_has_one_star_beside_other_text() {
+        for per in [Per::Name, Per::All] {
+            for (name, column) in [("*", 1), ("a*b*", 4)] {
+                let error = limits(per, &[name]).expect_err(name);
+                assert_eq!((error.column(), error.word()), (column, "*"));
+                assert!(error.reason().contains("one * for any text"), "{error}");
+            }
+        }
+        // Spellings of one.
+        let twice = limits(Per::Host, &["*.a.org", "*.A.org:443"]).expect_err("the same");
+        assert_eq!(twice.reason(), "it is listed already, as \"*.a.org\"");
     }
 }

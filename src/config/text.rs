@@ -7,51 +7,38 @@ use std::str::FromStr;
 use super::error::InvalidLimit;
 use crate::clock::Clock;
 use crate::policy::any::{AllOf, AnyPolicy};
+use crate::policy::in_flight::InFlight;
 use crate::policy::lock_out::LockOut;
 use crate::policy::parameters::{Kind, Parameter, Parameters, Type, Value};
 use crate::policy::unlimited::Unlimited;
 use crate::units::Rate;
-use crate::units::text::{Cursor, Fault, Per, Span};
+use crate::units::text::{Cursor, Fault, Per, Quota, Span};
 
-/// An option of a limit, by its words. What stands behind them is a value of the parameter.
-struct Words {
-    words: &'static str,
-    /// The kind of policy that it makes of the limit.
-    kind: Option<Kind>,
-    parameter: Parameter,
-    /// Whether a bucket is a meter.
-    meter: Option<bool>,
-}
-
-const fn makes(words: &'static str, kind: Kind, parameter: Parameter) -> Words {
-    Words { words, kind: Some(kind), parameter, meter: None }
-}
-
-const fn leaks(words: &'static str, meter: bool) -> Words {
-    Words { meter: Some(meter), ..makes(words, Kind::LeakyBucket, Parameter::Capacity) }
-}
-
-const fn sets(words: &'static str, parameter: Parameter) -> Words {
-    Words { words, kind: None, parameter, meter: None }
-}
+/// The words of an option, the kind of policy that it makes of the limit, and the parameter whose value follows the words.
+type Words = (&'static str, Option<Kind>, Parameter);
 
 const OPTIONS: &[Words] = &[
-    makes("burst", Kind::TokenBucket, Parameter::Capacity),
-    sets("initial", Parameter::Initial),
-    sets("refill every", Parameter::RefillEvery),
-    makes("fixed window", Kind::FixedWindow, Parameter::Window),
-    sets("aligned", Parameter::Aligned),
-    makes("sliding window", Kind::SlidingWindowLog, Parameter::Window),
-    sets("buckets", Parameter::Buckets),
-    makes("max burst", Kind::SmoothBursty, Parameter::MaxBurst),
-    makes("warm up", Kind::SmoothWarmingUp, Parameter::WarmUp),
-    sets("cold factor", Parameter::ColdFactor),
-    makes("gcra", Kind::Gcra, Parameter::Burst),
-    leaks("queue", false),
-    leaks("meter", true),
-    sets("catch up", Parameter::CatchUp),
-    sets(LOCK_OUT, Parameter::Duration),
+    ("burst", Some(Kind::TokenBucket), Parameter::Capacity),
+    ("initial", None, Parameter::Initial),
+    ("refill every", None, Parameter::RefillEvery),
+    ("fixed window", Some(Kind::FixedWindow), Parameter::Window),
+    ("aligned", None, Parameter::Aligned),
+    // Without buckets it is a log.
+    ("sliding window", Some(Kind::SlidingWindowCounter), Parameter::Window),
+    ("buckets", None, Parameter::Buckets),
+    ("max burst", Some(Kind::SmoothBursty), Parameter::MaxBurst),
+    ("warm up", Some(Kind::SmoothWarmingUp), Parameter::WarmUp),
+    ("cold factor", None, Parameter::ColdFactor),
+    ("gcra", Some(Kind::Gcra), Parameter::Burst),
+    (QUEUE, Some(Kind::LeakyBucket), Parameter::Capacity),
+    (METER, Some(Kind::LeakyBucket), Parameter::Capacity),
+    ("catch up", None, Parameter::CatchUp),
+    (LOCK_OUT, None, Parameter::Duration),
 ];
+
+/// The two kinds of a leaky bucket.
+const QUEUE: &str = "queue";
+const METER: &str = "meter";
 
 const LOCK_OUT: &str = "lock out";
 
@@ -86,35 +73,21 @@ fn takes(cursor: &mut Cursor<'_>, words: &str) -> Result<Option<Range<usize>>, F
 
 /// Takes the next option.
 fn option(cursor: &mut Cursor<'_>) -> Result<(&'static Words, Range<usize>), Fault> {
-    // Two options may begin with one word: that which is complete counts, else the fault of the first.
-    let mut fault = None;
     for option in OPTIONS {
-        match takes(cursor, option.words) {
-            Ok(Some(at)) => return Ok((option, at)),
-            Ok(None) => {}
-            Err(incomplete) => fault = fault.or(Some(incomplete)),
+        if let Some(at) = takes(cursor, option.0)? {
+            return Ok((option, at));
         }
     }
     let at = cursor.word();
-    Err(fault.unwrap_or_else(|| match cursor.text_at(&at) {
-        "window" => Fault::new(at, "expected \"fixed window\" or \"sliding window\""),
-        _ => {
-            let options: Vec<_> = OPTIONS.iter().map(|option| option.words).collect();
-            Fault::new(at, format!("expected {}, a comma or the end", options.join(", ")))
-        }
-    }))
+    if cursor.text_at(&at) == "window" {
+        return Err(Fault::new(at, "expected \"fixed window\" or \"sliding window\""));
+    }
+    let options: Vec<_> = OPTIONS.iter().map(|option| option.0).collect();
+    Err(Fault::new(at, format!("expected {}, a comma or the end", options.join(", "))))
 }
 
-/// A parameter that is set, with the words that set it, and where these and the value stand.
-struct Set {
-    parameter: Parameter,
-    words: &'static str,
-    words_at: Range<usize>,
-    value_at: Range<usize>,
-}
-
-/// What stands behind the words of an option.
-fn read(cursor: &mut Cursor<'_>, kind: Type) -> Result<(Value, Range<usize>), Fault> {
+/// Takes the value of an option.
+fn value(cursor: &mut Cursor<'_>, kind: Type) -> Result<(Value, Range<usize>), Fault> {
     fn value<T: Into<Value>>((value, at): (T, Range<usize>)) -> (Value, Range<usize>) {
         (value.into(), at)
     }
@@ -133,69 +106,48 @@ fn read(cursor: &mut Cursor<'_>, kind: Type) -> Result<(Value, Range<usize>), Fa
 #[derive(Default)]
 struct Options {
     parameters: Parameters,
-    /// The kind, and the words that made it that.
-    kind: Option<(Kind, &'static str)>,
-    set: Vec<Set>,
+    /// Where the words of each option stand.
+    words: Vec<(&'static Words, Range<usize>)>,
+    /// Where the value of each parameter stands.
+    values: Vec<(Parameter, Range<usize>)>,
 }
 
 impl Options {
     fn read(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
-        let (&Words { words, kind, parameter, meter }, at) = option(cursor)?;
-        if self.set.iter().any(|set| set.words == words) {
-            return Err(Fault::new(at, format!("{words:?} is there twice")));
-        }
-        if let Some(kind) = kind {
-            if let Some((_, other)) = self.kind {
+        let (option, at) = option(cursor)?;
+        let &(words, kind, parameter) = option;
+        for ((other, other_kind, _), _) in &self.words {
+            if *other == words {
+                return Err(Fault::new(at, format!("{words:?} is there twice")));
+            }
+            if other_kind.is_some() && kind.is_some() {
                 return Err(Fault::new(at, format!("{words:?} does not go with {other:?}")));
             }
-            self.kind = Some((kind, words));
         }
-        let words_at = at.clone();
+        self.words.push((option, at));
         // The quota has the window.
-        let mut value_at = at;
         if parameter != Parameter::Window {
-            let value;
-            (value, value_at) = read(cursor, parameter.kind())?;
+            let (value, at) = value(cursor, parameter.kind())?;
             self.parameters.set(parameter, value);
+            self.values.push((parameter, at));
         }
-        if let Some(meter) = meter {
-            self.parameters.set(Parameter::Meter, meter);
+        if words == METER {
+            self.parameters.set(Parameter::Meter, true);
         }
-        self.set.push(Set { parameter, words, words_at, value_at });
         Ok(())
     }
 
-    /// The kind, and its words. It is known when all options are.
-    fn kind(&self) -> (Kind, &'static str) {
-        match self.kind {
-            Some((Kind::SlidingWindowLog, words))
-                if self.parameters.get(Parameter::Buckets).is_some() =>
-            {
-                (Kind::SlidingWindowCounter, words)
-            }
-            Some(kind) => kind,
-            None => (Kind::SmoothBursty, ""),
-        }
-    }
-
-    fn policy(self) -> Result<AnyPolicy, Fault> {
-        let (kind, of) = self.kind();
-        if let Some(set) = self.set.iter().find(|set| !kind.has(set.parameter)) {
-            let has = |kind: Kind| {
-                let is_buckets = set.parameter == Parameter::Buckets;
-                kind.has(set.parameter) || is_buckets && kind == Kind::SlidingWindowLog
-            };
-            let makes = OPTIONS.iter().filter(|option| option.kind.is_some_and(has));
-            let makes: Vec<_> = makes.map(|option| format!("{:?}", option.words)).collect();
-            let not = if of.is_empty() { String::new() } else { format!(", not with {of:?}") };
-            let reason = format!("{:?} goes with {}{not}", set.words, makes.join(" or "));
-            return Err(Fault::new(set.words_at.clone(), reason));
-        }
-        let set = self.set;
-        kind.checked(&self.parameters).map_err(|flaw| {
-            let at = set.iter().find(|set| set.parameter == flaw.parameter);
-            Fault::new(at.map(|set| set.value_at.clone()).unwrap_or_default(), flaw.reason)
-        })
+    /// The kind, which all options have to go with.
+    fn kind(&self) -> Result<Kind, Fault> {
+        let made = self.words.iter().find_map(|((words, kind, _), _)| Some(((*kind)?, *words)));
+        let (kind, of) = made.unwrap_or((Kind::SmoothBursty, ""));
+        let misfit = self.words.iter().find(|((_, _, parameter), _)| !kind.has(*parameter));
+        let Some(((words, _, parameter), at)) = misfit else { return Ok(kind) };
+        let has = |option: &&Words| option.1.is_some_and(|kind| kind.has(*parameter));
+        let makes = OPTIONS.iter().filter(has).map(|option| format!("{:?}", option.0));
+        let makes = makes.collect::<Vec<_>>().join(" or ");
+        let not = if of.is_empty() { String::new() } else { format!(", not with {of:?}") };
+        Err(Fault::new(at.clone(), format!("{words:?} goes with {makes}{not}")))
     }
 }
 
@@ -237,20 +189,20 @@ fn in_flight(cursor: &mut Cursor<'_>) -> Result<Option<AnyPolicy>, Fault> {
     let mut ahead = cursor.clone();
     let at = ahead.word();
     ahead.counted();
+    let mut is_next = false;
     for words in IN_FLIGHT {
-        if takes(&mut ahead, words)?.is_none() {
-            continue;
-        }
-        ahead.counted();
-        let (max, _) = cursor.whole()?;
-        let mut parameters = Parameters::default();
-        parameters.set(Parameter::Max, max);
-        let policy = Kind::InFlight.checked(&parameters);
-        let policy = policy.map_err(|flaw| Fault::new(at, flaw.reason))?;
-        *cursor = ahead;
-        return Ok(Some(policy));
+        is_next = is_next || takes(&mut ahead, words)?.is_some();
     }
-    Ok(None)
+    if !is_next {
+        return Ok(None);
+    }
+    ahead.counted();
+    let (max, _) = cursor.whole()?;
+    if max == 0 {
+        return Err(Fault::new(at, "must not be zero"));
+    }
+    *cursor = ahead;
+    Ok(Some(InFlight::new(max).into()))
 }
 
 /// `100/min` and its options.
@@ -260,35 +212,31 @@ fn by_time(cursor: &mut Cursor<'_>) -> Result<AnyPolicy, Fault> {
     while !is_over(cursor) && takes(&mut cursor.clone(), LOCK_OUT)?.is_none() {
         options.read(cursor)?;
     }
-    let (kind, _) = options.kind();
+    let mut kind = options.kind()?;
+    let Options { mut parameters, mut values, .. } = options;
+    let Quota { at, number_at, .. } = quota.clone();
     if kind.has(Parameter::Window) {
-        let counts = || {
-            Fault::new(
-                quota.number_at.clone(),
-                format!("a window counts whole permits, up to {}", u32::MAX),
-            )
-        };
-        options.parameters.set(Parameter::Limit, quota.count().ok_or_else(counts)?);
-        let too_long = || Fault::new(quota.at.clone(), "too long");
-        options.parameters.set(Parameter::Window, quota.period().ok_or_else(too_long)?);
-        options.set.retain(|set| set.parameter != Parameter::Window);
-        for (parameter, words, at) in [
-            (Parameter::Limit, "limit", &quota.number_at),
-            (Parameter::Window, "window", &quota.at),
-        ] {
-            let (words_at, value_at) = (at.clone(), at.clone());
-            options.set.push(Set { parameter, words, words_at, value_at });
-        }
+        let reason = || format!("a window counts whole permits, up to {}", u32::MAX);
+        let limit = quota.count().ok_or_else(|| Fault::new(number_at.clone(), reason()))?;
+        parameters.set(Parameter::Limit, limit);
+        let window = quota.period().ok_or_else(|| Fault::new(at.clone(), "too long"))?;
+        parameters.set(Parameter::Window, window);
+        values.extend([(Parameter::Limit, number_at), (Parameter::Window, at)]);
     } else {
-        let rate =
-            Rate::of(&quota).map_err(|error| Fault::new(quota.at.clone(), error.to_string()))?;
-        options.parameters.set(Parameter::Rate, rate);
+        let rate = Rate::of(&quota).map_err(|error| Fault::new(at, error.to_string()))?;
+        parameters.set(Parameter::Rate, rate);
     }
-    options.policy()
+    if kind == Kind::SlidingWindowCounter && parameters.get(Parameter::Buckets).is_none() {
+        kind = Kind::SlidingWindowLog;
+    }
+    kind.checked(&parameters).map_err(|flaw| {
+        let at = values.into_iter().find(|(parameter, _)| *parameter == flaw.parameter);
+        Fault::new(at.map(|(_, at)| at).unwrap_or_default(), flaw.reason)
+    })
 }
 
 fn at_fault<T>(text: &str, read: Result<T, Fault>) -> Result<T, InvalidLimit> {
-    read.map_err(|fault| InvalidLimit::of_limit(text, fault))
+    read.map_err(|fault| InvalidLimit::new("limit", text, fault))
 }
 
 /// One limit as people write it.
@@ -329,15 +277,12 @@ impl FromStr for AnyPolicy {
     type Err = InvalidLimit;
 
     fn from_str(text: &str) -> Result<Self, InvalidLimit> {
-        let mut cursor = Cursor::new(text);
-        let read = limit(&mut cursor).and_then(|policy| match cursor.is_at_end() {
-            true => Ok(policy),
-            false => {
-                let (comma, end) = (cursor.word().start, cursor.end().end);
-                Err(Fault::new(comma..end, "expected one limit, not several"))
-            }
-        });
-        at_fault(text, read)
+        let all: AllOf = text.parse()?;
+        if let [one] = all.parts() {
+            return Ok(one.clone());
+        }
+        let behind = text.find(',').unwrap_or_default()..text.len();
+        at_fault(text, Err(Fault::new(behind, "expected one limit, not several")))
     }
 }
 
@@ -400,7 +345,7 @@ impl fmt::Display for AnyPolicy {
             _ => {}
         }
         let kind = match self.kind() {
-            Some(Kind::SlidingWindowCounter) => Some(Kind::SlidingWindowLog),
+            Some(Kind::SlidingWindowLog) => Some(Kind::SlidingWindowCounter),
             kind => kind,
         };
         let parameters = self.parameters(false);
@@ -414,15 +359,13 @@ impl fmt::Display for AnyPolicy {
             write!(f, "/{}", Per(window.as_nanos()))?;
         }
         let is_meter = parameters.get(Parameter::Meter).is_some();
-        for option in OPTIONS {
-            let is_meant = option.kind.is_none_or(|of| Some(of) == kind)
-                && option.meter.is_none_or(|meter| meter == is_meter);
-            let Some(value) = parameters.get(option.parameter).filter(|_| is_meant) else {
-                continue;
-            };
-            write!(f, " {}", option.words)?;
+        let other = if is_meter { QUEUE } else { METER };
+        for &(words, of, parameter) in OPTIONS {
+            let is_meant = of.is_none_or(|of| Some(of) == kind) && words != other;
+            let Some(value) = parameters.get(parameter).filter(|_| is_meant) else { continue };
+            write!(f, " {words}")?;
             match value {
-                _ if option.parameter == Parameter::Window => {}
+                _ if parameter == Parameter::Window => {}
                 Value::Number(number) => write!(f, " {number}")?,
                 Value::Time(time) => write!(f, " {}", Span(time))?,
                 Value::Factor(factor) => write!(f, " {factor}")?,

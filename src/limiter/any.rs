@@ -1,5 +1,6 @@
 //! A limiter without its type.
 
+mod observe;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
@@ -52,7 +53,7 @@ use crate::wait_queue::End;
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct AnyRateLimiter<C: Cost = u32>(Arc<dyn Erased<C>>);
+pub struct AnyRateLimiter<C: Cost = u32>(Arc<dyn Erased<C>>, Option<observe::Over>);
 
 impl<C: Cost> AnyRateLimiter<C> {
     /// The limiter without its type. Of an `AnyRateLimiter` this is a clone.
@@ -60,14 +61,14 @@ impl<C: Cost> AnyRateLimiter<C> {
     pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
         match (&limiter as &dyn Any).downcast_ref::<Self>() {
             Some(any) => any.clone(),
-            None => Self(Arc::new(limiter)),
+            None => Self(Arc::new(limiter), None),
         }
     }
 }
 
 impl<C: Cost> Clone for AnyRateLimiter<C> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self(Arc::clone(&self.0), self.1.clone())
     }
 }
 
@@ -180,7 +181,10 @@ impl<C: Cost> Around for AnyRateLimiter<C> {
     type Caller = Box<dyn Stages<AnyGrant<C>>>;
 
     fn caller(&self, ask: &Ask<C>) -> Self::Caller {
-        self.0.caller(ask)
+        match &self.1 {
+            None => self.0.caller(ask),
+            Some(over) => self.observed(ask, over),
+        }
     }
 }
 

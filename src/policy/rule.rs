@@ -94,6 +94,11 @@ use crate::units::{Nanos, Rate, saturating_nanos};
 /// assert_eq!(policy.ready_at(&state, Nanos::ZERO, 1)?, Ready::At(two_seconds));
 /// # Ok::<(), tollgate::ExceedsCapacity>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a policy",
+    label = "not a policy",
+    note = "a policy is a rule such as `TokenBucket`, a tuple or `Same((..))` of rules, or a text: `\"100/min\".parse::<AllOf>()?`"
+)]
 pub trait Policy: Clone + Send + Sync + 'static {
     /// The cost of a request: a number of permits, or a tuple of numbers for a tuple of policies.
     type Cost: Cost;

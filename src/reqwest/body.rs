@@ -3,100 +3,29 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use ::reqwest::{Body, Response, ResponseBuilderExt, StatusCode};
-use http::HeaderMap;
 use http::response::Parts;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
+use crate::body::{ResponseBody, Slot};
 use crate::limiter::Granted;
 use crate::limiter::any::AnyGrant;
 use crate::policy::Cost;
-use crate::sync::Mutex;
-
-/// The grant of a call, in the extensions of its response and in its body.
-struct Slot<C: Cost>(Arc<Mutex<Option<AnyGrant<C>>>>);
-
-impl<C: Cost> Clone for Slot<C> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-/// A body that gives the grant back when it ends, fails or is dropped.
-struct HeldBody<C: Cost> {
-    inner: Body,
-    slot: Slot<C>,
-}
-
-impl<C: Cost> HeldBody<C> {
-    fn hear(&self, trailers: Option<&HeaderMap>) {
-        // Not under the lock: it wakes callers.
-        let grant = self.slot.0.lock().take_if(|grant| grant.hears_body());
-        if let Some(mut grant) = grant {
-            grant.hear_body(trailers);
-            *self.slot.0.lock() = Some(grant);
-        }
-    }
-
-    fn release(&self) {
-        let grant = self.slot.0.lock().take();
-        drop(grant);
-    }
-}
-
-impl<C: Cost> Drop for HeldBody<C> {
-    fn drop(&mut self) {
-        // The call ends before its place is given back.
-        self.inner = Body::default();
-        self.release();
-    }
-}
-
-impl<C: Cost> HttpBody for HeldBody<C> {
-    type Data = <Body as HttpBody>::Data;
-    type Error = <Body as HttpBody>::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
-        if let Some(Ok(frame)) = &frame {
-            self.hear(frame.trailers_ref());
-        }
-        // A reader that knows the end from the size may not ask for the frame after the last.
-        if !matches!(frame, Some(Ok(_))) || self.inner.is_end_stream() {
-            self.release();
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
 
 /// Puts the grant into the response, and around its body if it holds places.
 pub(super) fn with_grant<C: Cost>(mut response: Response, grant: AnyGrant<C>) -> Response {
     let is_wrapped = grant.holds_places() || grant.hears_body();
-    let slot = Slot(Arc::new(Mutex::new(Some(grant))));
+    let slot = Slot::new(grant);
     response.extensions_mut().insert(slot.clone());
     if !is_wrapped {
         return response;
     }
     let (head, inner) = into_parts(response);
-    // The connection goes on after an upgrade, when the body has ended.
-    if inner.is_end_stream() && head.status != StatusCode::SWITCHING_PROTOCOLS {
-        slot.0.lock().take();
-    }
-    http::Response::from_parts(head, Body::wrap(HeldBody { inner, slot })).into()
+    let is_upgrade = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    let body = Body::wrap(ResponseBody::new(inner, slot, is_upgrade));
+    http::Response::from_parts(head, body).into()
 }
 
 fn into_parts(response: Response) -> (Parts, Body) {
@@ -173,7 +102,7 @@ impl crate::tower::AnyResponse for Response {
         self.status()
     }
 
-    fn headers(&self) -> &HeaderMap {
+    fn headers(&self) -> &http::HeaderMap {
         self.headers()
     }
 
@@ -191,39 +120,24 @@ impl crate::tower::AnyResponse for Response {
 /// another type: `C` is `u32`, or the tuple of the limiter.
 ///
 /// ```
-/// use std::time::Duration;
-/// use futures::future::BoxFuture;
-/// use http::Extensions;
-/// use reqwest::{Request, Response};
-/// use reqwest_middleware::{ClientBuilder, Next};
-/// use tollgate::reqwest::{RateLimit, take_grant};
-/// use tollgate::{ManualClock, RateLimiter, SlidingWindowLog};
+/// use reqwest_middleware::{ClientWithMiddleware, Result};
+/// use tollgate::reqwest::take_grant;
 ///
-/// # fn answer<'a>(_: Request, _: &'a mut Extensions, _: Next<'a>) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
-/// #     Box::pin(async { Ok(http::Response::new("1100").into()) })
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// let minute = Duration::from_secs(60);
-/// let policy = (SlidingWindowLog::new(60, minute), SlidingWindowLog::new(90_000, minute));
-/// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-/// let client = ClientBuilder::new(reqwest::Client::new())
-///     .with(RateLimit::new(limiter.clone()).cost(|_, _| (1, 800))) // an estimate
-///     # .with(answer) // instead of a server
-///     .build();
-/// let mut response = client.post("http://llm.example/").send().await?;
-/// let grant = take_grant::<(u32, u32)>(&mut response);
-/// let tokens = response.text().await?.parse()?;
-/// if let Some(mut grant) = grant {
-///     grant.settle((1, tokens)).await?;
+/// /// Tokens are the second cost of the limiter; 800 was the estimate.
+/// async fn ask(client: &ClientWithMiddleware) -> Result<String> {
+///     let mut response = client.post("http://llm.example/").send().await?;
+///     let grant = take_grant::<(u32, u32)>(&mut response);
+///     let text = response.text().await?;
+///     if let Some(mut grant) = grant {
+///         let tokens = u32::try_from(text.len() / 4).unwrap_or(u32::MAX);
+///         grant.settle((1, tokens)).await.map_err(reqwest_middleware::Error::middleware)?;
+///     }
+///     Ok(text)
 /// }
-/// assert_eq!(limiter.available(), (59, 88_900));
-/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-/// # Ok::<(), std::io::Error>(())
 /// ```
 #[must_use = "a grant that is dropped gives its places in flight back"]
 pub fn take_grant<C: Cost>(response: &mut Response) -> Option<AnyGrant<C>> {
-    let Slot(slot) = response.extensions_mut().remove::<Slot<C>>()?;
-    slot.lock().take()
+    response.extensions_mut().remove::<Slot<C>>()?.take()
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -235,8 +149,6 @@ mod tests {
     use http_body_util::{BodyExt, StreamBody};
 
     use super::*;
-    use crate::policy::in_flight::InFlight;
-    use crate::rate_limiter::RateLimiter;
 
     /// A response whose body is one chunk, and then nothing for ever.
     fn endless(chunk: &'static [u8]) -> Response {
@@ -272,17 +184,5 @@ mod tests {
         assert!(!body.is_end_stream());
         body.frame().await.expect("a frame").expect("no error");
         assert!(!body.is_end_stream(), "the rest follows");
-    }
-
-    #[test]
-    fn an_empty_body_has_ended_under_the_grant_too() {
-        let limiter = RateLimiter::new(InFlight::new(2));
-        let grant = || {
-            AnyGrant::new(limiter.acquire_owned(1).now_or_never().expect("free").expect("a place"))
-        };
-        let response = with_grant(http::Response::new("").into(), grant());
-        assert!(http::Response::from(response).into_body().is_end_stream());
-        let response = with_grant(http::Response::new("hello").into(), grant());
-        assert!(!http::Response::from(response).into_body().is_end_stream());
     }
 }

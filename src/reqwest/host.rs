@@ -14,11 +14,6 @@ pub(super) fn of(url: &Url) -> String {
     }
 }
 
-/// The same of a name that a person has written. One that is no host stays as it is.
-pub(super) fn canonical(name: &str) -> String {
-    Url::parse(&format!("http://{name}")).map_or_else(|_| name.to_owned(), |url| of(&url))
-}
-
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
@@ -36,17 +31,6 @@ mod tests {
             ("http://[0:0:0:0:0:0:0:1]:3000/", "[::1]:3000"),
         ] {
             assert_eq!(of(&Url::parse(url).expect("a URL")), name, "{url}");
-        }
-        for (written, name) in [
-            ("API.example.org", "api.example.org"),
-            ("bücher.example", "xn--bcher-kva.example"),
-            ("api.example.org:443", "api.example.org"),
-            ("[0::1]:3000", "[::1]:3000"),
-            ("localhost:3000", "localhost:3000"),
-            ("not a host", "not a host"),
-            ("", ""),
-        ] {
-            assert_eq!(canonical(written), name, "{written}");
         }
     }
 }

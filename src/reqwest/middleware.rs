@@ -13,7 +13,6 @@ use super::body::{read, with_grant};
 use super::host;
 use super::name::Names;
 use crate::config::limiters::RateLimiters;
-use crate::config::limits::Limits;
 use crate::feedback::{FeedbackBuilder, Learned, Table};
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
 use crate::limiter::{Granted, OwnedLimiter, acquire_within};
@@ -23,35 +22,19 @@ type OfRequest<T> = Arc<dyn Fn(&Request, &Extensions) -> T + Send + Sync>;
 
 /// Makes each request of a client wait for its limit: the middleware with all its options.
 ///
-/// [`Limits`] are middleware by themselves. This is for [`RateLimiters`], whose limits can be reloaded, for any
-/// other limiter of this crate, and to set more:
+/// For [`Limits`](crate::Limits), for [`RateLimiters`], whose limits can be reloaded, and for any other limiter of this crate:
 ///
 /// ```
 /// use std::time::Duration;
-/// use futures::future::BoxFuture;
-/// use http::Extensions;
-/// use reqwest::{Request, Response};
-/// use reqwest_middleware::{ClientBuilder, Next};
-/// use tollgate::reqwest::{RateLimit, refusal};
-/// use tollgate::{Limits, ManualClock, RateLimiters};
+/// use reqwest_middleware::ClientBuilder;
+/// use tollgate::reqwest::RateLimit;
+/// use tollgate::{Limits, RateLimiters};
 ///
-/// # fn answer<'a>(_: Request, _: &'a mut Extensions, _: Next<'a>) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
-/// #     Box::pin(async { Ok(http::Response::new("").into()) })
-/// # }
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// # let clock = ManualClock::new();
-/// // In a program: `RateLimiters::new(limits)`.
-/// let limiters = RateLimiters::with_clock(Limits::per_host("2/s")?, clock);
+/// let limiters = RateLimiters::new(Limits::per_host("2/s")?);
 /// let limit = RateLimit::limits(limiters.clone()).max_wait(Duration::from_millis(100));
-/// let client = ClientBuilder::new(reqwest::Client::new()).with(limit)
-///     # .with(answer) // instead of a server
-///     .build();
-/// client.get("http://api.example/").send().await?;
-/// let error = client.get("http://api.example/").send().await.unwrap_err();
-/// assert_eq!(refusal(&error).unwrap().retry_after().unwrap().as_millis(), 500);
+/// let client = ClientBuilder::new(reqwest::Client::new()).with(limit).build();
 /// limiters.reload(Limits::per_host("100/s")?); // for both, as they share the limiters
-/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-/// # Ok::<(), std::io::Error>(())
+/// # drop(client); Ok::<(), tollgate::InvalidLimit>(())
 /// ```
 ///
 /// `C` is the type of the cost: `u32`, or a tuple's type.
@@ -67,14 +50,15 @@ pub struct RateLimit<C: Cost = u32> {
 type Found<C> = (String, AnyRateLimiter<C>);
 
 impl RateLimit {
-    /// The limits of `limiters`, per what they are per: see the [module](super#limits-per-what). A request whose
-    /// name has no limit goes through.
+    /// The limits of `limiters`, per what they are per: see the [module](super#limits-per-what). Of
+    /// [`Limits`](crate::Limits) the client makes its own limiters. A request whose name has no limit goes through.
     #[must_use]
     pub fn limits(limiters: impl Into<RateLimiters>) -> Self {
         let limiters = limiters.into();
-        let names = Names::new(&limiters);
+        let names = Names::new();
         Self::find(move |request, extensions| {
-            let limiter = limiters.at(&names.of(&limiters, request, extensions))?;
+            let name = names.of(&limiters.in_force(), request, extensions);
+            let limiter = limiters.at(&name)?;
             Some((limiter.key().to_string(), AnyRateLimiter::new(limiter)))
         })
     }
@@ -131,18 +115,11 @@ impl<C: Cost> RateLimit<C> {
     /// the second tokens.
     ///
     /// ```
-    /// use tollgate::feedback::Unit;
-    /// use tollgate::reqwest::RateLimit;
-    /// use tollgate::{InFlight, Rate, RateLimiter, TokenBucket};
+    /// use tollgate::{InFlight, Rate, RateLimiter, TokenBucket, feedback::Unit, reqwest::RateLimit};
     ///
     /// let tokens = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
-    /// let limiter = RateLimiter::new((tokens, InFlight::new(10)));
-    /// // Four bytes of the question are a token, and the answer has up to 500.
-    /// let middleware = RateLimit::new(limiter)
-    ///     .cost(|request, _| {
-    ///         let question = request.body().and_then(|body| body.as_bytes()).map_or(0, <[u8]>::len);
-    ///         (u32::try_from(question / 4).unwrap_or(u32::MAX).saturating_add(500), 1)
-    ///     })
+    /// let middleware = RateLimit::new(RateLimiter::new((tokens, InFlight::new(10))))
+    ///     .cost(|request, _| (if request.url().path() == "/chat" { 800 } else { 100 }, 1))
     ///     // The server says what remains of tokens, and nothing of places in flight.
     ///     .feedback(|feedback| feedback.units([Some(Unit::Tokens), None]));
     /// ```
@@ -179,35 +156,15 @@ impl<C: Cost> RateLimit<C> {
     }
 
     /// What was learned of each server so far, for each limit: to look at it, or to
-    /// [end](crate::feedback::Feedback::resume) a pause. Empty [without feedback](Self::without_feedback).
+    /// [end](crate::feedback::Feedback::resume) a pause. Empty [without feedback](Self::without_feedback). See
+    /// [`Servers::learned`](crate::feedback::Servers::learned).
     ///
     /// ```
-    /// use futures::future::BoxFuture;
-    /// use http::Extensions;
-    /// use reqwest::{Request, Response};
-    /// use reqwest_middleware::{ClientBuilder, Next};
     /// use tollgate::reqwest::RateLimit;
-    /// use tollgate::{InFlight, ManualClock, RateLimiter};
+    /// use tollgate::{InFlight, RateLimiter};
     ///
-    /// # fn answer<'a>(_: Request, _: &'a mut Extensions, _: Next<'a>) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
-    /// #     let refusal = http::Response::builder().status(503).header("retry-after", "600").body("").unwrap();
-    /// #     Box::pin(async { Ok(refusal.into()) })
-    /// # }
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// let clock = ManualClock::auto_advance();
-    /// let limit = RateLimit::new(RateLimiter::with_clock(InFlight::new(10), &clock));
-    /// let client = ClientBuilder::new(reqwest::Client::new()).with(limit.clone())
-    ///     # .with(answer) // instead of a server
-    ///     .build();
-    /// client.get("http://api.example/").send().await?; // 503, `Retry-After: 600`
-    /// for learned in limit.learned() {
-    ///     assert_eq!(learned.server, "api.example");
-    ///     learned.feedback.resume().await?;
-    /// }
-    /// client.get("http://api.example/").send().await?;
-    /// assert_eq!(clock.elapsed().as_secs(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
+    /// let limit = RateLimit::new(RateLimiter::new(InFlight::new(10)));
+    /// assert!(limit.learned().is_empty());
     /// ```
     #[must_use]
     pub fn learned(&self) -> Vec<Learned<AnyRateLimiter<C>>> {
@@ -279,22 +236,6 @@ fn is_of_connection(error: &reqwest_middleware::Error) -> bool {
 fn refused(error: crate::Error) -> reqwest_middleware::Error {
     let error = anyhow::Error::new(error);
     reqwest_middleware::Error::Middleware(error.context("a rate limit refused the request"))
-}
-
-/// With the system clock. The limiters are made at the first request, and belong to the client and its clones: a
-/// copy of the limits in another client is another limit. [`RateLimit`] has options.
-#[async_trait]
-impl Middleware for Limits {
-    async fn handle(
-        &self,
-        request: Request,
-        extensions: &mut Extensions,
-        next: Next<'_>,
-    ) -> Result<Response> {
-        let make = || -> Box<dyn Middleware> { Box::new(RateLimit::limits(self.clone())) };
-        let middleware = self.middleware.0.get_or_init(make);
-        middleware.handle(request, extensions, next).await
-    }
 }
 
 impl<C: Cost> fmt::Debug for RateLimit<C> {

@@ -7,19 +7,17 @@ use std::sync::Arc;
 
 use http::header::HeaderName;
 use http::request::Parts;
+use ipnet::{IpNet, Ipv6Net};
 
 use super::forwarded::Proxies;
-use super::network::{Network, first_of};
 
 /// The IP address of a client, as a key for [`RefuseLayer::by_ip`](super::RefuseLayer::by_ip).
 ///
 /// It is the address from which the connection comes, or, [behind proxies](Self::trusted_proxies), the last address
-/// that no trusted proxy has. A header counts only if a trusted proxy sent the request, so a client cannot choose its
-/// address.
+/// that no trusted proxy has. A header counts only if a trusted proxy sent the request.
 ///
-/// **An IPv6 address counts as its /64 network**, because one subscriber has at least that many addresses:
-/// `2001:db8:0:7::`. See [`ipv6_prefix`](Self::ipv6_prefix). An IPv4 address that is mapped to IPv6
-/// (`::ffff:192.0.2.1`) is the IPv4 address.
+/// **An IPv6 address counts as its /64 network** ([`ipv6_prefix`](Self::ipv6_prefix)), because one subscriber has at least that
+/// many addresses: `2001:db8:0:7::`. An IPv4 address that is mapped to IPv6 (`::ffff:192.0.2.1`) is the IPv4 address.
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -98,7 +96,7 @@ impl ClientIp {
         let invalid = |text: &str, why| InvalidProxy { text: text.to_owned(), why };
         let network = |text: N| {
             let text = text.as_ref();
-            Network::parse(text).ok_or_else(|| {
+            network_of(text).ok_or_else(|| {
                 invalid(text, "no proxy: write an address, or a network such as 10.0.0.0/8")
             })
         };
@@ -121,8 +119,20 @@ impl ClientIp {
         let peer = (self.peer)(request)?.to_canonical();
         let proxies = self.proxies.as_ref();
         let client = proxies.map_or(peer, |proxies| proxies.client_of(peer, &request.headers));
-        Some(if client.is_ipv4() { client } else { first_of(client, self.ipv6_prefix) })
+        Some(match client {
+            IpAddr::V6(address) => Ipv6Net::new_assert(address, self.ipv6_prefix).network().into(),
+            IpAddr::V4(_) => client,
+        })
     }
+}
+
+/// `10.0.0.0/8`, or one address. `None` if it is written in another way, or holds all addresses.
+fn network_of(text: &str) -> Option<IpNet> {
+    let address = || text.parse().map(|address: IpAddr| address.into());
+    let network: IpNet = text.parse().or_else(|_| address()).ok()?;
+    // Peers are compared as IPv4 where they are mapped.
+    let first = network.addr().to_canonical();
+    (network.prefix_len() > 0 && network.network() == first).then_some(network)
 }
 
 impl fmt::Debug for ClientIp {

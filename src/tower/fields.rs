@@ -25,14 +25,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const MOST: u128 = 999_999_999_999_999;
 
 /// Adds the two fields. Those of other limits, of an inner layer say, stay.
-pub(super) fn add_limits(
-    headers: &mut HeaderMap,
-    name: Option<&str>,
-    partition: Option<&[u8]>,
-    limits: &[Limit<u32>],
-) {
+pub(super) fn add_limits(headers: &mut HeaderMap, name: Option<&str>, limits: &[Limit<u32>]) {
     let name = name.unwrap_or("default");
-    let pk = partition.map_or_else(String::new, |key| format!(";pk=:{}:", base64(key)));
     let (mut policies, mut rests) = (String::new(), String::new());
     for (part, limit) in limits.iter().enumerate() {
         let name = match limits {
@@ -40,12 +34,11 @@ pub(super) fn add_limits(
             _ => string(&format!("{name}-{part}")),
         };
         let comma = if part == 0 { "" } else { ", " };
-        let _ = write!(policies, "{comma}{name}{}{pk}", policy(limit));
+        let _ = write!(policies, "{comma}{name}{}", policy(limit));
         let _ = write!(rests, "{comma}{name};r={}", limit.remaining);
         if let Some(seconds) = effective_window(limit) {
             let _ = write!(rests, ";t={seconds}");
         }
-        rests.push_str(&pk);
     }
     for (field, value) in [(POLICY, policies), (LIMIT, rests)] {
         if let Ok(value) = HeaderValue::try_from(value) {
@@ -77,21 +70,6 @@ fn string(text: &str) -> String {
     quoted + "\""
 }
 
-/// Bytes of a structured field, without the colons around them.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let bits = three.iter().fold(0, |bits: usize, &byte| bits << 8 | usize::from(byte));
-        let bits = bits << (8 * (3 - three.len()));
-        for digit in 0..4 {
-            let is_there = digit <= three.len();
-            text.push(if is_there { DIGITS[bits >> (18 - 6 * digit) & 63].into() } else { '=' });
-        }
-    }
-    text
-}
-
 /// The parameters of a limit in `RateLimit-Policy`.
 fn policy(limit: &Limit<u32>) -> String {
     let unit = if limit.is_held { ";qu=\"concurrent-requests\"" } else { "" };
@@ -119,8 +97,8 @@ fn effective_window(limit: &Limit<u32>) -> Option<u128> {
 mod tests {
     use super::*;
     use crate::{
-        AllOf, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, ManualClock, Policy, RateLimiter,
-        Same, SlidingWindowLog, SmoothBursty, TokenBucket,
+        AllOf, FixedWindow, Gcra, InFlight, LeakyBucket, ManualClock, Policy, RateLimiter, Same,
+        SlidingWindowLog, SmoothBursty, TokenBucket,
     };
 
     fn shown(headers: &HeaderMap) -> String {
@@ -137,7 +115,7 @@ mod tests {
 
     fn fields(limits: &[Limit<u32>]) -> String {
         let mut headers = HeaderMap::new();
-        add_limits(&mut headers, None, None, limits);
+        add_limits(&mut headers, None, limits);
         shown(&headers)
     }
 
@@ -149,19 +127,6 @@ mod tests {
         assert_eq!(after(bucket, 20), "\"default\";q=20;w=12 | \"default\";r=0;t=12");
         let gcra = Gcra::new(15, 30, Duration::from_secs(60));
         assert_eq!(after(gcra, 1), "\"default\";q=16;w=32 | \"default\";r=15;t=2");
-    }
-
-    #[test]
-    fn in_the_effective_window_there_is_no_more_than_what_remains() {
-        let bucket = TokenBucket::new(crate::Rate::per_minute(20.0), 20);
-        // 20 a minute: the next one comes in three seconds, three of them in nine.
-        assert_eq!(after(bucket.clone(), 1), "\"default\";q=20;w=60 | \"default\";r=19;t=3");
-        let limiter = RateLimiter::with_clock(bucket, ManualClock::new());
-        limiter.try_acquire(20).expect("full");
-        assert_eq!(fields(&limiter.limits(3)), "\"default\";q=20;w=60 | \"default\";r=0;t=9");
-        // Nothing is missing.
-        let unused = RateLimiter::with_clock(InFlight::new(3), ManualClock::new());
-        assert!(fields(&unused.limits(1)).ends_with("\"default\";r=3"));
     }
 
     #[test]
@@ -180,36 +145,6 @@ mod tests {
         assert_eq!(after(single, 1), "\"default\";q=3;w=1 | \"default\";r=0;t=0");
         let burst = TokenBucket::new(crate::Rate::per_minute(600.0), 5);
         assert_eq!(after(burst, 1), "\"default\";q=10;w=1 | \"default\";r=4;t=1");
-    }
-
-    #[test]
-    fn a_pause_a_lock_and_a_queue_leave_nothing() {
-        let clock = ManualClock::new();
-        let limiter = RateLimiter::with_clock(
-            Same((TokenBucket::new(crate::Rate::per_second(50.0), 5), InFlight::new(10))),
-            &clock,
-        );
-        limiter.pause_for(Duration::from_secs(30));
-        let rest =
-            |limits: &[Limit<u32>]| fields(limits).split_once(" | ").expect("two").1.to_owned();
-        // A bucket is empty at the end of a pause.
-        assert_eq!(rest(&limiter.limits(1)), "\"default-0\";r=0;t=31, \"default-1\";r=0;t=30");
-        limiter.resume();
-        clock.advance(SECOND);
-        let _held = limiter.try_acquire(5).expect("full");
-        let _waiting = limiter.reserve(5).expect("a place");
-        assert_eq!(rest(&limiter.limits(1)), "\"default-0\";r=0;t=0, \"default-1\";r=0;t=1");
-        let policy = LockOut::new(
-            Same((
-                TokenBucket::new(crate::Rate::per_second(1.0), 2),
-                TokenBucket::new(crate::Rate::per_second(9.0), 9),
-            )),
-            Duration::from_secs(60),
-        );
-        let limiter = RateLimiter::with_clock(policy, &clock);
-        limiter.try_acquire(2).expect("full");
-        limiter.try_acquire(1).expect_err("and locked");
-        assert_eq!(rest(&limiter.limits(1)), "\"default-0\";r=0;t=60, \"default-1\";r=0;t=60");
     }
 
     #[test]
@@ -232,26 +167,6 @@ mod tests {
             "\"default-0\";q=10;qu=\"concurrent-requests\", \"default-1\";q=100;w=60 | \
              \"default-0\";r=6, \"default-1\";r=96;t=60"
         );
-    }
-
-    #[test]
-    fn a_refusal_tells_the_time_of_its_retry_after() {
-        let policy = TokenBucket::new(crate::Rate::per_minute(100.0), 20);
-        let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-        limiter.try_acquire(18).expect("full");
-        let retry_after = limiter.try_acquire(5).expect_err("two are left").retry_after();
-        let mut headers = HeaderMap::new();
-        add_limits(&mut headers, None, None, &limiter.limits(5));
-        set_retry_after(&mut headers, retry_after.expect("known"));
-        assert_eq!(shown(&headers), "\"default\";q=20;w=12 | \"default\";r=2;t=2");
-        assert_eq!(headers[RETRY_AFTER], "2"); // 1.8 s
-    }
-
-    #[test]
-    fn a_partition_key_is_bytes_in_base64() {
-        let texts =
-            [&b""[..], b"f", b"fo", b"foo", b"trial121323", &[0xfb, 0xff, 0xfe]].map(base64);
-        assert_eq!(texts, ["", "Zg==", "Zm8=", "Zm9v", "dHJpYWwxMjEzMjM=", "+//+"]);
     }
 
     #[test]

@@ -7,14 +7,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::HeaderMap;
 use http::header::{FORWARDED, HeaderName};
-
-use super::network::Network;
+use ipnet::IpNet;
 
 /// The proxies whose entries are believed, and the header to which they append them.
 #[derive(Clone, Debug)]
 pub(super) struct Proxies {
     pub(super) header: HeaderName,
-    pub(super) trusted: Vec<Network>,
+    pub(super) trusted: Vec<IpNet>,
 }
 
 impl Proxies {
@@ -24,7 +23,7 @@ impl Proxies {
         for line in headers.get_all(&self.header).iter().rev() {
             let mut rest = Some(line.as_bytes());
             while let Some(text) = rest {
-                let is_trusted = self.trusted.iter().any(|network| network.contains(client));
+                let is_trusted = self.trusted.iter().any(|network| network.contains(&client));
                 let entry = if is_trusted { cut_last(text, b',') } else { None };
                 let Some((before, entry)) = entry else { return client };
                 let Some(address) = self.address_in(entry) else { return client };

@@ -1,12 +1,12 @@
 //! The layers for clients.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use tower_layer::Layer;
 
-use super::future::BoxError;
-use super::options::Options;
+use super::call::{BoxError, Options};
 use super::service::{RateLimit, RateLimitBy};
 use crate::choose::Ask;
 use crate::error::Error;
@@ -19,36 +19,30 @@ use crate::policy::Cost;
 /// Makes each call wait for one permit of a limiter, in `poll_ready`: for clients.
 ///
 /// - All services that it makes and their clones share the limiter. A clone has its own readiness.
-/// - A service is ready when the inner service is ready and a permit is granted. It waits in the limiter's queue,
-///   in FIFO order. `call` spends the permit. Dropping a ready service returns it.
-/// - The permit counts from the moment at which the service is ready: call it soon. A service that is kept, ready
-///   or not, keeps its permit or its position in the queue.
+/// - A service is ready when the inner service is ready and a permit is granted, in FIFO order. `call` spends the permit,
+///   dropping a ready service returns it. The permit counts from the moment at which the service is ready: call it soon. A
+///   service that is kept keeps its permit, or its position in the queue.
 /// - An [`InFlight`](crate::InFlight) place is held until the response body is read or dropped, the call fails, or
 ///   its future is dropped.
-/// - If the limiter refuses (by [`max_wait`](Self::max_wait), or because it is closed, its queue is full, its store is
-///   away, or the cost exceeds its capacity), the future of `call` returns the boxed [`tollgate::Error`](crate::Error), and
-///   the inner service is not called. `poll_ready` returns only errors of the inner service, because a service
-///   that fails there counts as lost: a `Buffer` around it would close. The next `poll_ready` asks the limiter
-///   anew.
+/// - If the limiter refuses, the future of `call` returns the boxed [`tollgate::Error`](crate::Error), and the inner service is
+///   not called; the next `poll_ready` asks anew. `poll_ready` itself returns only errors of the inner service, because a
+///   service that fails there counts as lost: a `Buffer` around it would close.
 ///
 /// ```
 /// use std::convert::Infallible;
-/// use std::time::Duration;
 /// use http::{Request, Response};
 /// use tollgate::tower::RateLimitLayer;
-/// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-/// use tower::{Service, ServiceBuilder, ServiceExt};
+/// use tollgate::{Rate, RateLimiter, SmoothBursty};
+/// use tower::{ServiceBuilder, ServiceExt};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let clock = ManualClock::auto_advance();
-/// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), &clock);
+/// let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(100.0)));
 /// let service = ServiceBuilder::new()
 ///     .layer(RateLimitLayer::new(limiter))
 ///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
-/// for _ in 0..6 {
-///     service.clone().oneshot(Request::new(())).await?;
+/// for _ in 0..3 {
+///     service.clone().oneshot(Request::new(())).await?; // the third after 20 ms
 /// }
-/// assert_eq!(clock.elapsed(), Duration::from_secs(1));
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -81,32 +75,14 @@ impl<C: Cost> RateLimitLayer<C> {
     /// learned.
     ///
     /// ```
-    /// use std::convert::Infallible;
-    /// use http::{Request, Response};
     /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::{InFlight, ManualClock, RateLimiter};
-    /// use tower::{ServiceBuilder, ServiceExt};
+    /// use tollgate::{InFlight, RateLimiter};
+    /// use tower::ServiceBuilder;
     ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let clock = ManualClock::auto_advance();
-    /// let service = ServiceBuilder::new()
-    ///     .layer(RateLimitLayer::learn(RateLimiter::with_clock(InFlight::new(10), &clock)))
-    ///     .service_fn(async |request: Request<()>| {
-    ///         let response = Response::builder();
-    ///         let response = match request.uri().host() {
-    ///             Some("busy.example") => response.status(429).header("retry-after", "7"),
-    ///             _ => response,
-    ///         };
-    ///         Ok::<_, Infallible>(response.body(String::new()).unwrap())
-    ///     });
-    /// let get = |uri| service.clone().oneshot(Request::get(uri).body(()).unwrap());
-    /// assert_eq!(get("http://busy.example/").await?.status(), 429);
-    /// get("http://other.example/").await?;
-    /// assert_eq!(clock.elapsed().as_secs(), 0);
-    /// get("http://busy.example/").await?;
-    /// assert_eq!(clock.elapsed().as_secs(), 7);
-    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
-    /// # Ok::<(), std::io::Error>(())
+    /// let limiter = RateLimiter::new(InFlight::new(10));
+    /// let client = ServiceBuilder::new()
+    ///     .layer(RateLimitLayer::learn(limiter)) // a `Retry-After` of a host holds back the calls to it
+    ///     .service("hyper-util's `Client`, tonic's `Channel`, ..");
     /// ```
     #[cfg(feature = "feedback")]
     #[must_use]
@@ -114,21 +90,16 @@ impl<C: Cost> RateLimitLayer<C> {
         Self::learn_by(&Servers::new(limiter))
     }
 
-    /// As [`learn`](Self::learn), with servers that the program keeps.
+    /// As [`learn`](Self::learn), with servers that the program keeps: they have options, and show what was
+    /// [learned](Servers::learned).
     ///
     /// ```
     /// use tollgate::feedback::{Dialect, Dialects, Servers};
-    /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::{Rate, RateLimiter, TokenBucket};
+    /// use tollgate::{InFlight, RateLimiter, tower::RateLimitLayer};
     ///
-    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(10.0), 10));
+    /// let limiter = RateLimiter::new(InFlight::new(10));
     /// let servers = Servers::with(limiter, |feedback| feedback.dialects(Dialects::only(Dialect::github())));
     /// let layer = RateLimitLayer::learn_by(&servers);
-    /// // Later, to see what holds calls back:
-    /// for learned in servers.learned() {
-    ///     println!("{} {}: {:?}", learned.server, learned.bucket, learned.feedback.stats());
-    /// }
-    /// # drop(layer);
     /// ```
     #[cfg(feature = "feedback")]
     #[must_use]
@@ -140,14 +111,17 @@ impl<C: Cost> RateLimitLayer<C> {
     /// Sets the cost of a request: see [`RateLimitByLayer`].
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> RateLimitByLayer<C> {
-        RateLimitByLayer { ask: Ask::one(self.limiter).cost(cost), options: self.options }
+        let Self { limiter, options } = self;
+        let ask = Ask::by(move |_| limiter.clone()).cost(cost);
+        RateLimitByLayer { ask, options }
     }
 
     /// The longest wait for a permit; unbounded by default. A call that cannot be granted in this time is refused
     /// at once, and the error states the wait that it would have needed.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        Self { options: self.options.max_wait(max_wait), ..self }
+        let options = Options { max_wait: Some(max_wait), ..self.options };
+        Self { options, ..self }
     }
 
     /// The error of a call that the limiter refuses; by default the boxed [`tollgate::Error`](crate::Error). For a
@@ -165,10 +139,11 @@ impl<C: Cost> RateLimitLayer<C> {
     /// ```
     #[must_use]
     pub fn refuse_with<E: Into<BoxError>>(
-        self,
+        mut self,
         with: impl Fn(Error) -> E + Send + Sync + 'static,
     ) -> Self {
-        Self { options: self.options.refuse_with(with), ..self }
+        self.options.refuse_with = Some(Arc::new(move |error| with(error).into()));
+        self
     }
 
     /// The limiter, to look at it or to pause it.
@@ -189,9 +164,10 @@ impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
 /// Makes each call wait for a cost, or a limiter, that depends on the request: for clients.
 ///
 /// Made by [`RateLimitLayer::cost`] and [`RateLimitLayer::by`]. It differs from [`RateLimitLayer`] in one point:
-/// `poll_ready` has not seen the request, so the call waits in the future of `call`, with the inner service ready.
-/// So a `LoadShed` around it sheds nothing, and a `Buffer` hands on all requests: bound the waits by
-/// [`max_wait`](Self::max_wait) or by the limiter's queue.
+/// `poll_ready` has not seen the request, so the call waits in the future of `call`, for its permits and then for a
+/// clone of the inner service. So a `LoadShed` around it sheds nothing, and a `Buffer` hands on all requests: bound the
+/// waits by [`max_wait`](Self::max_wait) or by the limiter's queue. The inner service must be `Clone`; a `Buffer` around
+/// it is.
 ///
 /// The closures see the request without its body. Put what depends on the body into the extensions of the request.
 /// If only the answer tells the true cost, settle the grant from
@@ -200,31 +176,14 @@ impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
 /// A request whose cost is zero passes at once, whatever the limit.
 ///
 /// ```
-/// use std::convert::Infallible;
-/// use std::time::Duration;
-/// use http::{Request, Response};
 /// use tollgate::tower::RateLimitLayer;
-/// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-/// use tower::{Service, ServiceBuilder, ServiceExt};
+/// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
 ///
-/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let clock = ManualClock::auto_advance();
-/// let policy = TokenBucket::new(Rate::per_second(5.0), 10);
-/// let hosts = KeyedRateLimiter::<String, _>::with_clock(policy, &clock);
+/// let hosts = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
 /// let by_host = move |request: &http::request::Parts| {
 ///     hosts.at(request.uri.host().unwrap_or_default()).into_owned()
 /// };
-/// let service = ServiceBuilder::new()
-///     .layer(RateLimitLayer::by(by_host).cost(|request| if request.uri.path() == "/big" { 10 } else { 1 }))
-///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
-/// let get = |uri| service.clone().oneshot(Request::get(uri).body(()).unwrap());
-/// get("http://one.example/big").await?;
-/// get("http://two.example/").await?;
-/// assert_eq!(clock.elapsed(), Duration::ZERO);
-/// get("http://one.example/").await?;
-/// assert_eq!(clock.elapsed(), Duration::from_millis(200));
-/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()) }).unwrap();
-/// # Ok::<(), std::io::Error>(())
+/// let layer = RateLimitLayer::by(by_host).cost(|request| if request.uri.path() == "/big" { 10 } else { 1 });
 /// ```
 #[derive(Clone, Debug)]
 pub struct RateLimitByLayer<C: Cost = u32> {
@@ -242,16 +201,18 @@ impl<C: Cost> RateLimitByLayer<C> {
     /// The longest wait; see [`RateLimitLayer::max_wait`].
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        Self { options: self.options.max_wait(max_wait), ..self }
+        let options = Options { max_wait: Some(max_wait), ..self.options };
+        Self { options, ..self }
     }
 
     /// The error of a call that the limiter refuses; see [`RateLimitLayer::refuse_with`].
     #[must_use]
     pub fn refuse_with<E: Into<BoxError>>(
-        self,
+        mut self,
         with: impl Fn(Error) -> E + Send + Sync + 'static,
     ) -> Self {
-        Self { options: self.options.refuse_with(with), ..self }
+        self.options.refuse_with = Some(Arc::new(move |error| with(error).into()));
+        self
     }
 }
 

@@ -1,30 +1,29 @@
 //! The layer for servers.
 
-mod answer;
-
+use std::fmt;
 use std::mem;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-pub use answer::RefuseFuture;
-use answer::{Partition, Rules};
 use http::header::HeaderName;
 use http::request::Parts;
-use http::{HeaderMap, Request, Response, response};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, response};
 use http_body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::body::ResponseBody;
+use super::ResponseBody;
+use super::call::{BoxFuture, send};
 use super::client_ip::ClientIp;
-use super::future::Stage;
-use super::inner::Inner;
+use super::fields::{add_limits, set_retry_after};
+use super::grpc;
+use crate::body::Slot;
 use crate::choose::Ask;
 use crate::error::Error;
 use crate::limiter::any::AnyRateLimiter;
-use crate::limiter::{OwnedLimiter, acquire_within};
+use crate::limiter::{Limiter, OwnedLimiter, acquire_within};
 use crate::policy::in_flight::InFlight;
 use crate::rate_limiter::RateLimiter;
 
@@ -37,23 +36,19 @@ use crate::rate_limiter::RateLimiter;
 /// | a limit of zero, which is closed to all; too many keys; the limiter is [closed](crate::Limiter::close); the store of a shared limit is away | 503 Service Unavailable |
 ///
 /// A [`KeyedRateLimiter`](crate::KeyedRateLimiter) whose [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) are all in
-/// use answers 503 to a new key, and serves the keys that it has: no key makes room for another before its limit is
-/// whole again. So clients with many addresses can keep out newcomers. Give the customers that you know a limiter of their
-/// own, which strangers cannot fill.
+/// use answers 503 to a new key: clients with many addresses can keep out newcomers. Give the customers that you know a
+/// limiter of their own, which strangers cannot fill.
 ///
 /// - `Retry-After` is set if the time is known: in whole seconds, rounded up. A place in flight has none.
-/// - `RateLimit-Policy` and `RateLimit` are set in all responses, granted or refused, from the current state of
-///   the limiter: the fields of
-///   [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/).
-///   Each limit is an item of both. A single limit has the [name](crate::Limiter::name) of the limiter, or
-///   `"default"`. Several rules are numbered in order: `"default-0"`, `"default-1"`.
+/// - `RateLimit-Policy` and `RateLimit` of
+///   [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/) are set in
+///   all responses, from the current state of the limiter. Each limit is an item of both, with the
+///   [name](crate::Limiter::name) of the limiter or `"default"`; several rules are `"default-0"`, `"default-1"`.
 ///   - `q` permits come in `w` seconds ([`Quota::window`](crate::Quota::window)): `w` is rounded up to whole
-///     seconds, and `q` enlarged in proportion. [`InFlight`] has no `w` but the unit
-///     `qu="concurrent-requests"`.
-///   - `r` permits can be taken now, at once. In the next `t` seconds there is no more than that; then there is
-///     more, and enough for the cost of this request. `t` is left out if it does not depend on time alone. It is 0
-///     if an exhausted limit is whole again within a second: fields have no fractions of a second, and a client
-///     does best to spread `q` calls over `w`.
+///     seconds, and `q` enlarged in proportion. [`InFlight`] has no `w` but the unit `qu="concurrent-requests"`.
+///   - `r` permits can be taken now. In the next `t` seconds there is no more than that; then there is more, and enough for
+///     the cost of this request. `t` is left out if it does not depend on time alone, and 0 if an exhausted limit is whole
+///     again within a second: a client does best to spread `q` calls over `w`.
 ///
 ///   Over Redis the state is one more request; [`fields`](Self::fields) switches it off.
 /// - A gRPC request (`content-type: application/grpc`) is answered in gRPC's words: `RESOURCE_EXHAUSTED` in place of 429 and
@@ -94,6 +89,16 @@ pub struct RefuseLayer {
     rules: Arc<Rules>,
 }
 
+#[derive(Clone)]
+struct Rules {
+    ask: Ask<u32>,
+    max_wait: Duration,
+    fields: bool,
+    respond: Option<Respond>,
+}
+
+type Respond = Arc<dyn Fn(&Error, &mut response::Parts) + Send + Sync>;
+
 impl RefuseLayer {
     /// One permit of `limiter` for each request.
     ///
@@ -101,7 +106,8 @@ impl RefuseLayer {
     /// layers would charge the outer limit for what the inner one refuses.
     #[must_use]
     pub fn new(limiter: impl OwnedLimiter<Cost = u32>) -> Self {
-        Self::of(Ask::one(AnyRateLimiter::new(limiter)))
+        let limiter = AnyRateLimiter::new(limiter);
+        Self::by(move |_| limiter.clone())
     }
 
     /// The limiter that `choose` returns for a request: a key of a keyed limiter or of one over Redis, say.
@@ -114,7 +120,8 @@ impl RefuseLayer {
         F: Fn(&Parts) -> L + Send + Sync + 'static,
         L: OwnedLimiter<Cost = u32>,
     {
-        Self::of(Ask::by(choose))
+        let (ask, max_wait) = (Ask::by(choose), Duration::ZERO);
+        Self { rules: Arc::new(Rules { ask, max_wait, fields: true, respond: None }) }
     }
 
     /// The limiter that `choose` returns for the IP address of the client, see [`ClientIp`]. With a limit for all clients:
@@ -163,14 +170,11 @@ impl RefuseLayer {
     /// If `header` is no name of a header.
     ///
     /// ```
-    /// use tollgate::tower::RefuseLayer;
-    /// use tollgate::{InFlight, KeyedRateLimiter, Limiter, Rate, RateLimiter, TokenBucket};
+    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket, tower::RefuseLayer};
     ///
     /// let keys = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
-    /// let all = RateLimiter::new(InFlight::new(1000));
-    /// let layer = RefuseLayer::by_header("x-api-key", move |key| {
-    ///     keys.at(key.unwrap_or_default()).into_owned().and(&all) // those without a key share a limit
-    /// });
+    /// // Those without a key share a limit.
+    /// let layer = RefuseLayer::by_header("x-api-key", move |key| keys.at(key.unwrap_or_default()).into_owned());
     /// ```
     #[must_use]
     pub fn by_header<F, L>(header: &str, choose: F) -> Self
@@ -180,12 +184,6 @@ impl RefuseLayer {
     {
         let header = HeaderName::from_bytes(header.as_bytes()).expect("a name of a header");
         Self::by(move |request| choose(only_value(&request.headers, &header)))
-    }
-
-    fn of(ask: Ask<u32>) -> Self {
-        let rules =
-            Rules { ask, max_wait: Duration::ZERO, fields: true, partition: None, respond: None };
-        Self { rules: Arc::new(rules) }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Rules)) -> Self {
@@ -211,19 +209,6 @@ impl RefuseLayer {
     #[must_use]
     pub fn fields(self, fields: bool) -> Self {
         self.with(|rules| rules.fields = fields)
-    }
-
-    /// The partition key, `pk` in both fields: it tells a client with several limits whose limit an answer shows, so say how
-    /// you make it. `None` leaves it out, which is the default. All limits of the layer have the same one.
-    ///
-    /// Everything on the way to the client can read it, so do not send an API key.
-    #[must_use]
-    pub fn partition_key<T: Into<Vec<u8>>>(
-        self,
-        key: impl Fn(&Parts) -> Option<T> + Send + Sync + 'static,
-    ) -> Self {
-        let key: Partition = Arc::new(move |request| key(request).map(Into::into));
-        self.with(|rules| rules.partition = Some(key))
     }
 
     /// Changes the response to a refused request. Its status and headers are already set.
@@ -265,18 +250,57 @@ fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> 
     values.next().is_none().then(|| value.to_str().ok())?
 }
 
+impl Rules {
+    /// Makes a response a refusal. `grpc`: the content type of a request of gRPC.
+    fn refuse<B>(
+        &self,
+        error: Error,
+        response: Response<B>,
+        grpc: Option<HeaderValue>,
+    ) -> Response<B> {
+        let (mut head, body) = response.into_parts();
+        head.status = match error {
+            Error::Denied { .. } | Error::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
+            // A limit of zero is closed, whatever the request. A client that slows down or asks for less cannot help it.
+            Error::ExceedsCapacity(error) if error.max > 0 => StatusCode::PAYLOAD_TOO_LARGE,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        if let Some(retry_after) = error.retry_after() {
+            set_retry_after(&mut head.headers, retry_after);
+        }
+        if let Some(kind) = grpc {
+            grpc::translate(&mut head, kind, &error);
+        }
+        if let Some(respond) = &self.respond {
+            respond(&error, &mut head);
+        }
+        head.extensions.insert(error);
+        Response::from_parts(head, body)
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules")
+            .field("max_wait", &self.max_wait)
+            .field("fields", &self.fields)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Answers requests beyond a limit by 429; made by [`RefuseLayer`].
 ///
+/// A call whose future is dropped leaves the queue. A request that has reached the inner service stays charged; its place
+/// in flight is given back.
+///
 /// ```
-/// use http::Response;
-/// use http_body_util::Full;
 /// use tollgate::tower::{Refuse, RefuseLayer};
 /// use tollgate::{Rate, RateLimiter, TokenBucket};
-/// use tower::{Layer, service_fn};
+/// use tower::Layer;
 ///
 /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
 /// let service: Refuse<_> = RefuseLayer::new(limiter).layer("any service");
-/// assert!(format!("{service:?}").contains("TokenBucket"));
+/// assert!(format!("{service:?}").contains("any service"));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Refuse<S> {
@@ -286,12 +310,13 @@ pub struct Refuse<S> {
 
 impl<S, T, B> Service<Request<T>> for Refuse<S>
 where
-    S: Service<Request<T>, Response = Response<B>> + Clone,
-    B: Body + Default,
+    S: Service<Request<T>, Response = Response<B>, Future: Send + 'static> + Clone + Send + 'static,
+    T: Send + 'static,
+    B: Body + Default + Send,
 {
     type Response = Response<ResponseBody<B>>;
     type Error = S::Error;
-    type Future = RefuseFuture<S, Request<T>>;
+    type Future = BoxFuture<Result<Self::Response, S::Error>>;
 
     /// As the inner service.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
@@ -300,26 +325,33 @@ where
 
     fn call(&mut self, request: Request<T>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        let (limiter, cost) = self.rules.ask.of(&parts);
-        let asked = self.rules.asked(&parts);
-        RefuseFuture {
-            stage: Stage::waiting(
-                acquire_within(&limiter, cost, Some(self.rules.max_wait)),
-                Inner::new(take_ready(&mut self.inner)),
-                Request::from_parts(parts, body),
-            ),
-            outcome: None,
-            cost,
-            asked,
-            limits: None,
-            limiter,
-            rules: Arc::clone(&self.rules),
-        }
+        let rules = Arc::clone(&self.rules);
+        let (limiter, cost) = rules.ask.of(&parts);
+        let grpc = grpc::content_type(&parts.headers).cloned();
+        let acquire = acquire_within(&limiter, cost, Some(rules.max_wait));
+        let request = Request::from_parts(parts, body);
+        // The service that is ready. Its clone, which stays here, is not.
+        let clone = self.inner.clone();
+        let service = mem::replace(&mut self.inner, clone);
+        Box::pin(async move {
+            let (mut response, outcome) = match send(acquire, service, request).await {
+                Ok(answer) => answer.map(|(response, grant)| (response, Ok(grant)))?,
+                Err(error) => (Response::new(B::default()), Err(error)),
+            };
+            // The state after the decision. Without the fields if the store does not answer.
+            if rules.fields
+                && let Ok(limits) = limiter.limits(cost).await
+            {
+                add_limits(response.headers_mut(), limiter.name(), &limits);
+            }
+            let slot = match outcome {
+                Ok(grant) => Slot::new(grant),
+                Err(error) => {
+                    response = rules.refuse(error, response, grpc);
+                    Slot::default()
+                }
+            };
+            Ok(response.map(|body| ResponseBody::new(body, slot, false)))
+        })
     }
-}
-
-/// Moves the service that is ready out; its clone is not. The connections of a server do not share one.
-fn take_ready<S: Clone>(service: &mut S) -> S {
-    let clone = service.clone();
-    mem::replace(service, clone)
 }

@@ -129,11 +129,6 @@ impl<'a> Cursor<'a> {
         self.rest().is_empty()
     }
 
-    /// The end of the text, where something is missing.
-    pub(crate) fn end(&self) -> Range<usize> {
-        self.text.len()..self.text.len()
-    }
-
     pub(crate) fn text_at(&self, at: &Range<usize>) -> &'a str {
         &self.text[at.clone()]
     }

@@ -5,6 +5,7 @@ mod any_input;
 mod config;
 mod feedback;
 mod metrics;
+mod observe_only;
 mod reports;
 mod reqwest;
 mod shown;

@@ -19,7 +19,7 @@ fn answered(middleware: impl Middleware) -> ClientWithMiddleware {
     ClientBuilder::new(reqwest::Client::new()).with(middleware).with(answer).build()
 }
 
-fn answer<'a>(
+pub(crate) fn answer<'a>(
     _: Request,
     _: &'a mut Extensions,
     _: Next<'a>,

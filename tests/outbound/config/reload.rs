@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use tollgate::{AllOf, Error, Limits, ManualClock, Per, RateLimiters, Reservation};
+use tollgate::{AllOf, Limiter as _, Limits, ManualClock, Per, RateLimiters, Reservation};
 
 fn limits(file: &str) -> Limits {
     toml::from_str(file).unwrap_or_else(|error| panic!("{error}"))
@@ -106,47 +106,36 @@ fn a_name_that_is_removed_gets_the_default() {
 }
 
 #[test]
-fn a_name_that_is_removed_without_a_default_keeps_its_limit_for_those_who_wait() {
+fn a_name_that_is_removed_without_a_default_is_not_limited() {
     let (limiters, clock) = limiters("limits = { api = '1/s burst 2', other = '1/s' }");
     let before = limiters.at("api").expect("it is listed");
     let keyed = limiters.keyed();
     keyed.at("api").try_acquire(2).expect("a burst");
     let waiting = keyed.at("api").reserve(2).expect("a place");
-    let other = "limits.other = '1/s'";
-    // Twice, so that the limit of the removed name is handed on.
-    for _ in 0..2 {
-        limiters.reload(limits(other));
-        assert!(limiters.at("api").is_none());
-        assert_eq!((delay(&waiting), before.limiter().at("api").queue_len()), (2000, 1));
-    }
-    // Listed again, it is the same limiter.
-    limiters.reload(limits("limits = { api = '2/s burst 2', other = '1/s' }"));
-    assert_eq!(delay(&waiting), 1000);
-    clock.advance(Duration::from_secs(1));
-    assert_eq!((delay(&waiting), keyed.at("api").queue_len()), (0, 0));
-    assert_eq!(keyed.at("api").available(), 0);
-}
-
-#[test]
-fn a_default_that_is_removed_stays_for_those_who_wait() {
-    let (limiters, clock) = limiters("default = '1/s'");
-    let keyed = limiters.keyed();
-    let places = [(); 3].map(|()| keyed.at("api").reserve(1).expect("a place"));
+    assert_eq!(delay(&waiting), 2000);
     for _ in 0..2 {
         limiters.reload(limits("limits.other = '1/s'"));
         assert!(limiters.at("api").is_none());
-        assert_eq!(delay(&places[2]), 2000);
+        assert_eq!((delay(&waiting), before.limiter().queue_len("api")), (0, 0));
+        keyed.try_acquire("api", 100).expect("no limit");
+        keyed.try_acquire("never listed", 100).expect("no limit");
     }
-    clock.advance(Duration::from_secs(2));
-    assert_eq!((delay(&places[2]), keyed.at("api").queue_len()), (0, 0));
+    // Listed again, it is as new.
+    limiters.reload(limits("limits = { api = '2/s burst 2', other = '1/s' }"));
+    clock.advance(Duration::from_secs(1));
+    keyed.at("api").try_acquire(2).expect("a burst");
+    keyed.at("api").try_acquire(1).expect_err("used up");
 }
 
 #[test]
-fn a_name_without_a_limit_is_granted_nothing() {
-    let (limiters, _) = limiters("limits.api = '1/s'");
-    assert!(limiters.at("else").is_none());
-    let error = limiters.keyed().at("else").try_acquire(1).expect_err("no limit of this kind");
-    assert!(matches!(error, Error::ExceedsCapacity(_)), "{error}");
+fn those_who_wait_by_a_default_that_is_removed_go_at_once() {
+    let (limiters, _) = limiters("default = '1/s'");
+    let keyed = limiters.keyed();
+    let places = [(); 3].map(|()| keyed.at("api").reserve(1).expect("a place"));
+    assert_eq!(delay(&places[2]), 2000);
+    limiters.reload(limits("limits.other = '1/s'"));
+    assert!(limiters.at("api").is_none());
+    assert_eq!((delay(&places[2]), keyed.at("api").queue_len()), (0, 0));
 }
 
 #[test]
@@ -188,7 +177,7 @@ fn all_names_share_one_limit_but_those_that_are_listed() {
 #[test]
 fn each_name_that_a_pattern_matches_is_a_limiter_which_keeps_its_history() {
     let star = "default = '1/s'\nlimits.'search-*' = '1/s burst 3'";
-    let (limiters, clock) = limiters(star);
+    let (limiters, _) = limiters(star);
     let keyed = limiters.keyed();
     keyed.at("search-a").try_acquire(3).expect("a burst");
     assert_eq!(["search-a", "search-b"].map(|name| keyed.at(name).available()), [0, 3]);
@@ -199,14 +188,10 @@ fn each_name_that_a_pattern_matches_is_a_limiter_which_keeps_its_history() {
     limiters.reload(limits("limits.'*-a' = '4/s burst 4'"));
     assert_eq!((delay(&waiting), keyed.at("search-a").quota().limit), (250, 4));
     assert!(limiters.at("search-b").is_none());
-    // Of none any more: those who wait keep the last.
-    for _ in 0..2 {
-        limiters.reload(limits("limits.other = '1/s'"));
-        assert!(limiters.at("search-a").is_none());
-        assert_eq!((delay(&waiting), keyed.at("search-a").quota().limit), (250, 4));
-    }
-    clock.advance(Duration::from_millis(250));
-    assert_eq!(keyed.at("search-a").queue_len(), 0);
+    // Of none any more: those who wait go.
+    limiters.reload(limits("limits.other = '1/s'"));
+    assert!(limiters.at("search-a").is_none());
+    assert_eq!((delay(&waiting), keyed.at("search-a").queue_len()), (0, 0));
 }
 
 #[test]

@@ -3,15 +3,13 @@
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
-use tokio_test::{assert_pending, assert_ready_ok, task};
 use tollgate::feedback::{Feedback, Servers, Unit};
 use tollgate::tower::RateLimitLayer;
 use tollgate::{Error, InFlight, ManualClock, Rate, RateLimiter, TokenBucket};
@@ -197,75 +195,11 @@ async fn search_used_up_does_not_stop_core() {
     assert!(core.1 + search.1 <= 12, "core {core:?}, search {search:?}");
 }
 
-/// One call at a time, and no clone.
-struct One {
-    is_busy: Arc<AtomicBool>,
-    waker: Arc<Mutex<Option<Waker>>>,
-    is_ready: bool,
-}
-
-impl Service<Request<()>> for One {
-    type Response = Response<String>;
-    type Error = BoxError;
-    type Future = Ready<Result<Response<String>, BoxError>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        if !self.is_ready {
-            if self.is_busy.swap(true, Relaxed) {
-                // Of several that ask only the last is woken.
-                *self.waker.lock().expect("no panic") = Some(context.waker().clone());
-                return Poll::Pending;
-            }
-            self.is_ready = true;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        assert!(std::mem::take(&mut self.is_ready), "`call` before `poll_ready`");
-        ready(Ok(Response::default()))
-    }
-}
-
-#[tokio::test]
-async fn a_service_that_is_no_clone_is_called_by_whichever_is_granted_first() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1.0), 1), &clock);
-    let (is_busy, waker) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
-    let inner = One { is_busy: Arc::clone(&is_busy), waker: Arc::clone(&waker), is_ready: false };
-    let free = || {
-        is_busy.store(false, Relaxed);
-        let waker: Option<Waker> = waker.lock().expect("no panic").take();
-        waker.into_iter().for_each(Waker::wake);
-    };
-    let mut service = RateLimitLayer::new(limiter.clone()).cost(|_| 1).layer(inner);
-    let mut calls: Vec<_> = (0..3)
-        .map(|_| {
-            assert!(service.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready());
-            task::spawn(service.call(get("/")))
-        })
-        .collect();
-    // All three were told that the service is ready, which it is for one.
-    assert_ready_ok!(calls[0].poll());
-    assert_pending!(calls[1].poll());
-    assert_pending!(calls[2].poll());
-    clock.advance(Duration::from_secs(2));
-    assert_pending!(calls[1].poll());
-    assert_pending!(calls[2].poll());
-    assert_eq!(limiter.available(), 0);
-    free();
-    assert!(calls[1].is_woken() && calls[2].is_woken());
-    assert_ready_ok!(calls[2].poll());
-    assert_pending!(calls[1].poll());
-    free();
-    assert!(calls[1].is_woken());
-    assert_ready_ok!(calls[1].poll());
-}
-
 /// Nothing was sent.
 #[tokio::test]
 async fn a_service_that_fails_after_the_grant_gives_the_permit_back() {
-    struct Fails(bool);
+    #[derive(Clone)]
+    struct Fails;
 
     impl Service<Request<()>> for Fails {
         type Response = Response<String>;
@@ -273,11 +207,7 @@ async fn a_service_that_fails_after_the_grant_gives_the_permit_back() {
         type Future = Ready<Result<Response<String>, BoxError>>;
 
         fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-            if std::mem::replace(&mut self.0, true) {
-                Poll::Ready(Err("gone".into()))
-            } else {
-                Poll::Ready(Ok(()))
-            }
+            Poll::Ready(Err("gone".into()))
         }
 
         fn call(&mut self, _: Request<()>) -> Self::Future {
@@ -287,7 +217,7 @@ async fn a_service_that_fails_after_the_grant_gives_the_permit_back() {
 
     let limiter =
         RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1.0), 5), ManualClock::new());
-    let service = RateLimitLayer::new(limiter.clone()).cost(|_| 3).layer(Fails(false));
+    let service = RateLimitLayer::new(limiter.clone()).cost(|_| 3).layer(Fails);
     let error = service.oneshot(get("/")).await.expect_err("it fails");
     assert_eq!((error.to_string().as_str(), limiter.available()), ("gone", 5));
 }

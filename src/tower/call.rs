@@ -1,0 +1,89 @@
+//! A call through a layer: it waits for its permits and for the inner service, and its limiter hears the answer.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use tower_service::Service;
+
+use super::response::AnyResponse;
+use crate::error::Error;
+use crate::limiter::any::{AnyGrant, AnyRateLimiter};
+use crate::limiter::{Acquire, Granted};
+use crate::policy::Cost;
+
+/// The error of the client services: the inner service's, or a [`tollgate::Error`](crate::Error).
+pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
+
+pub(super) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A response with the grant of its call, or the error of the inner service.
+type Answer<T, E, C> = Result<(T, AnyGrant<C>), E>;
+
+/// Waits for permits, then for the service, and calls it. The outer error is the limiter's.
+pub(super) async fn send<S: Service<R>, R, C: Cost>(
+    acquire: Acquire<AnyRateLimiter<C>>,
+    mut service: S,
+    request: R,
+) -> Result<Answer<S::Response, S::Error, C>, Error> {
+    let grant = acquire.await?;
+    if let Err(error) = poll_fn(|context| service.poll_ready(context)).await {
+        // Nothing was sent.
+        grant.refund();
+        return Ok(Err(error));
+    }
+    Ok(answer(service.call(request), grant).await)
+}
+
+/// Waits for the answer. If this future is dropped, the call is dropped before its place in flight is given back.
+pub(super) async fn answer<F, T, E, C: Cost>(call: F, mut grant: AnyGrant<C>) -> Answer<T, E, C>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let answer = call.await;
+    if answer.is_err() {
+        grant.hear_failure();
+    }
+    answer.map(|response| (response, grant))
+}
+
+/// The limiter hears the response, which then holds the grant. `connects`: whether the request is known to be a CONNECT.
+pub(super) async fn held<T: AnyResponse, C: Cost>(
+    response: T,
+    mut grant: AnyGrant<C>,
+    connects: bool,
+) -> T::Held<C> {
+    if let Some(rest) = grant.hear(response.status(), response.headers()) {
+        rest.await;
+    }
+    let status = response.status();
+    let is_upgrade = status == StatusCode::SWITCHING_PROTOCOLS || connects && status.is_success();
+    response.hold(grant, is_upgrade)
+}
+
+/// What both layers for clients set.
+#[derive(Clone, Default)]
+pub(super) struct Options {
+    pub(super) max_wait: Option<Duration>,
+    pub(super) refuse_with: Option<Arc<dyn Fn(Error) -> BoxError + Send + Sync>>,
+}
+
+impl Options {
+    /// The error of a call that the limiter refuses.
+    pub(super) fn refusal(&self, error: Error) -> BoxError {
+        match &self.refuse_with {
+            Some(refuse_with) => refuse_with(error),
+            None => error.into(),
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("max_wait", &self.max_wait).finish_non_exhaustive()
+    }
+}
