@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use super::answer::{Answer, Meter, Unit, Verdict};
 use super::grpc;
-use super::headers::Headers;
+use super::headers::{By, Headers};
 use super::ietf;
-use super::quota::{Fields, Part};
-use super::text::{Form, When, longest};
+use super::judge::Judged;
+use super::quota::{Fields, Part, Quotas};
+use super::text::{Form, When};
 
 type Name = Cow<'static, str>;
 
@@ -31,24 +32,32 @@ type Name = Cow<'static, str>;
 /// assert_eq!(meter.reset, Some(When::After(Duration::from_millis(1500))));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a dialect does nothing until it is one of the `Dialects` of a `Feedback`"]
 pub struct Dialect {
     name: Name,
-    /// It applies if one of these is there.
-    markers: Vec<Name>,
-    fields: Vec<(Unit, Part, Name)>,
-    /// The prefixes of its other fields: see [`quota`](super::quota).
-    families: Vec<Name>,
-    /// `RateLimit` and `RateLimit-Policy`.
-    structured: Option<(Name, Name)>,
-    waits: Vec<(Name, Form)>,
-    verdicts: Vec<(u16, On, Verdict)>,
-    bucket: Option<Name>,
-    /// Whether each channel, guild and webhook has the bucket for itself.
-    is_per_resource: bool,
-    global: Option<Name>,
+    fields: Vec<(Name, Means)>,
+    statuses: Vec<(u16, On, Verdict)>,
     least_wait: Option<Duration>,
     is_continuous: bool,
-    is_grpc: bool,
+}
+
+/// What a field of a dialect means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Means {
+    /// The dialect applies.
+    Mark,
+    Quota(Unit, Part),
+    /// The name is a prefix: see [`quota`](super::quota).
+    Family,
+    /// As `RateLimit`, with the name of `RateLimit-Policy`.
+    Structured(Name),
+    Wait(Form),
+    Bucket,
+    /// A bucket that each channel, guild and webhook has for itself.
+    BucketOfResource,
+    Global,
+    /// `grpc-status`.
+    Grpc,
 }
 
 /// When a status is a refusal.
@@ -70,66 +79,45 @@ impl Dialect {
     /// let none: [(&str, &str); 0] = [];
     /// assert!(dialects.read(403u16, &none).is_refused());
     /// ```
-    #[must_use]
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
         Self {
             name: name.into(),
-            markers: Vec::new(),
             fields: Vec::new(),
-            families: Vec::new(),
-            structured: None,
-            waits: Vec::new(),
-            verdicts: Vec::new(),
-            bucket: None,
-            is_per_resource: false,
-            global: None,
+            statuses: Vec::new(),
             least_wait: None,
             is_continuous: false,
-            is_grpc: false,
         }
     }
 
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
+    fn field(mut self, name: impl Into<Name>, means: Means) -> Self {
+        self.fields.push((name.into(), means));
+        self
     }
 
     /// Applies it only to responses with this field, or with another one given by this method. Use it for field
     /// names that other APIs share.
-    #[must_use]
-    pub fn marked_by(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.markers.push(name.into());
-        self
+    pub fn marked_by(self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.field(name, Means::Mark)
     }
 
     /// The field with the quota of a window.
-    #[must_use]
     pub fn limit(self, unit: Unit, name: impl Into<Cow<'static, str>>) -> Self {
-        self.field(unit, Part::Limit, name)
+        self.field(name, Means::Quota(unit, Part::Limit))
     }
 
     /// The field with what remains of it.
-    #[must_use]
     pub fn remaining(self, unit: Unit, name: impl Into<Cow<'static, str>>) -> Self {
-        self.field(unit, Part::Remaining, name)
+        self.field(name, Means::Quota(unit, Part::Remaining))
     }
 
     /// The field with what was used of the quota, and the quota: `32/40`.
-    #[must_use]
     pub fn used(self, unit: Unit, name: impl Into<Cow<'static, str>>) -> Self {
-        self.field(unit, Part::Used, name)
+        self.field(name, Means::Quota(unit, Part::Used))
     }
 
     /// The field with its reset. Of several, the first that is there counts.
-    #[must_use]
     pub fn reset(self, unit: Unit, name: impl Into<Cow<'static, str>>, form: Form) -> Self {
-        self.field(unit, Part::Reset(form), name)
-    }
-
-    fn field(mut self, unit: Unit, part: Part, name: impl Into<Name>) -> Self {
-        self.fields.push((unit, part, name.into()));
-        self
+        self.field(name, Means::Quota(unit, Part::Reset(form)))
     }
 
     /// Fields with these names, in the form of `RateLimit` and `RateLimit-Policy` of the IETF's current drafts: such as
@@ -142,165 +130,105 @@ impl Dialect {
     /// let answer = Dialects::default().with(beta).read(200u16, &[("Beta-RateLimit", "\"default\";r=50;t=30")]);
     /// assert_eq!(answer.meter(Unit::Requests).unwrap().remaining, Some(50));
     /// ```
-    #[must_use]
     pub fn structured(
         self,
         limits: impl Into<Cow<'static, str>>,
         policies: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self { structured: Some((limits.into(), policies.into())), ..self }
-    }
-
-    fn family(mut self, prefix: impl Into<Name>) -> Self {
-        self.families.push(prefix.into());
-        self
+        self.field(limits, Means::Structured(policies.into()))
     }
 
     /// A field with the time to wait after a refusal. It is read before [`Retry-After`](super#how-long-to-wait).
-    #[must_use]
-    pub fn wait(mut self, name: impl Into<Cow<'static, str>>, form: Form) -> Self {
-        self.waits.push((name.into(), form));
-        self
+    pub fn wait(self, name: impl Into<Cow<'static, str>>, form: Form) -> Self {
+        self.field(name, Means::Wait(form))
     }
 
     /// A status that means what `verdict` says.
-    #[must_use]
     pub fn status(mut self, status: u16, verdict: Verdict) -> Self {
-        self.verdicts.push((status, On::Always, verdict));
+        self.statuses.push((status, On::Always, verdict));
         self
     }
 
     /// A status that is a refusal if it comes with `Retry-After` or nothing remains, and else something different.
-    #[must_use]
     pub fn refused_if_limited(mut self, status: u16) -> Self {
-        self.verdicts.push((status, On::Limited, Verdict::Refused));
+        self.statuses.push((status, On::Limited, Verdict::Refused));
         self
     }
 
     /// The field that names the quota.
-    #[must_use]
-    pub fn bucket(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.bucket = Some(name.into());
-        self
+    pub fn bucket(self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.field(name, Means::Bucket)
     }
 
     /// The field that is `true` if a refusal holds for all quotas.
-    #[must_use]
-    pub fn global(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.global = Some(name.into());
-        self
+    pub fn global(self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.field(name, Means::Global)
     }
 
     /// The least time to wait after a refusal that gives no time.
-    #[must_use]
-    pub fn least_wait(mut self, wait: Duration) -> Self {
-        self.least_wait = Some(wait);
-        self
+    pub fn least_wait(self, wait: Duration) -> Self {
+        Self { least_wait: Some(wait), ..self }
     }
 
     /// Permits come back steadily until the reset, as in a token bucket.
-    #[must_use]
-    pub fn continuous(mut self) -> Self {
-        self.is_continuous = true;
-        self
+    pub fn continuous(self) -> Self {
+        Self { is_continuous: true, ..self }
     }
 
-    #[inline]
-    fn applies<H: Headers + ?Sized>(&self, fields: &Fields<'_, H>) -> bool {
-        let has = |name: &Name| fields.headers.field(name).is_some();
-        if !self.markers.is_empty() {
-            return self.markers.iter().any(has);
+    fn applies(&self, fields: &Fields<'_>) -> bool {
+        let mut marks = self.fields.iter().filter(|(_, means)| *means == Means::Mark).peekable();
+        if marks.peek().is_some() {
+            return marks.any(|(name, _)| fields.has(name));
         }
-        let is_of_any = self.fields.is_empty() && self.waits.is_empty() && self.families.is_empty();
-        let others = [
-            self.structured.as_ref().map(|(limits, _)| limits),
-            self.bucket.as_ref(),
-            self.global.as_ref(),
-        ];
-        self.families.iter().any(|prefix| fields.has_family(prefix))
-            || self.fields.iter().any(|(_, _, name)| has(name))
-            || self.waits.iter().any(|(name, _)| has(name))
-            || others.into_iter().flatten().any(has)
-            || is_of_any && others == [None; 3]
+        let is_there = |(name, means): &(Name, Means)| match means {
+            Means::Family => fields.has_family(name),
+            _ => fields.has(name),
+        };
+        self.fields.is_empty() || self.fields.iter().any(is_there)
     }
 
-    /// Adds its quotas to those that others have read.
-    fn read<H: Headers + ?Sized>(
-        &self,
-        fields: &mut Fields<'_, H>,
-        meters: &mut Vec<(Unit, Meter)>,
-        answer: &mut Answer,
-    ) {
-        let headers = fields.headers;
-        if let Some((limits, policies)) = &self.structured {
-            ietf::read(headers, limits, policies, meters, answer);
-        }
-        if self.is_grpc {
-            grpc::read(headers, answer);
-        }
-        if !self.fields.is_empty() || fields.are_there() {
-            let exact = self.fields.iter();
-            let exact =
-                exact.map(|(unit, part, name)| (*unit, String::new(), *part, name.to_string()));
-            let families = self.families.iter().flat_map(|prefix| fields.family(prefix));
-            let all = exact.chain(families).collect();
-            let read = fields.meters(all, &mut answer.malformed);
-            let is_continuous = self.is_continuous;
-            meters.extend(read.into_iter().map(|(unit, of)| (unit, Meter { is_continuous, ..of })));
-        }
-        for (name, form) in &self.waits {
-            if answer.wait.is_none()
-                && let Some(text) = headers.field(name)
-            {
-                answer.wait = longest(*form, &text, answer.date);
-                answer.malformed += u32::from(answer.wait.is_none());
+    /// Adds what it says to what others have read.
+    fn read(&self, fields: &mut Fields<'_>, answer: &mut Answer) {
+        let mut quotas = Quotas::default();
+        for (name, means) in &self.fields {
+            match means {
+                Means::Mark => {}
+                Means::Quota(unit, part) => quotas.read(fields, name, (*unit, "", *part), answer),
+                Means::Family => quotas.read_family(fields, name, answer),
+                Means::Structured(policies) => ietf::read(fields, name, policies, answer),
+                Means::Wait(form) => {
+                    answer.wait = answer.wait.or_else(|| fields.time(name, *form, answer));
+                }
+                Means::Bucket | Means::BucketOfResource if answer.bucket.is_none() => {
+                    answer.bucket = fields.get(name).map(Cow::into_owned);
+                    answer.is_per_resource = *means == Means::BucketOfResource;
+                }
+                Means::Bucket | Means::BucketOfResource => {}
+                Means::Global => {
+                    answer.is_global |= fields.get(name).is_some_and(|text| text.trim() == "true");
+                }
+                Means::Grpc => grpc::read(fields, answer),
             }
         }
-        if let Some(name) = &self.bucket {
-            answer.bucket = answer.bucket.take().or(headers.field(name).map(Cow::into_owned));
-            answer.is_per_resource |= self.is_per_resource;
-        }
-        if let Some(name) = &self.global {
-            answer.is_global |= headers.field(name).is_some_and(|text| text.trim() == "true");
-        }
+        let is_continuous = self.is_continuous;
+        let meters = quotas.meters().map(|(unit, of)| (unit, Meter { is_continuous, ..of }));
+        answer.meters.extend(meters);
         answer.least_wait = answer.least_wait.or(self.least_wait);
-    }
-
-    fn judge(
-        &self,
-        headers: &(impl Headers + ?Sized),
-        meters: &[(Unit, Meter)],
-        answer: &mut Answer,
-    ) {
-        if self.is_grpc
-            && let Some(verdict) = grpc::verdict(headers)
-        {
-            answer.verdict = verdict;
-        }
-        let remains_nothing = meters.iter().any(|(_, meter)| meter.remaining == Some(0));
-        let is_limited = answer.wait.is_some() || remains_nothing;
-        for &(status, on, verdict) in &self.verdicts {
-            if status == answer.status && (on == On::Always || is_limited) {
-                answer.verdict = verdict;
-            }
-        }
     }
 
     /// GitHub: `x-ratelimit-*`; 403 with `Retry-After` or with nothing left is a refusal. A refusal that gives no
     /// time asks for a minute.
-    #[must_use]
     pub fn github() -> Self {
         Self::new("github")
-            .family("x-ratelimit-")
             .marked_by("x-ratelimit-resource")
             .marked_by("x-github-request-id")
+            .field("x-ratelimit-", Means::Family)
             .bucket("x-ratelimit-resource")
             .refused_if_limited(403)
             .least_wait(Duration::from_secs(60))
     }
 
     /// `OpenAI`, and APIs that follow it: `x-ratelimit-*-requests` and `-tokens`, resets as `6m0s` or `20ms`.
-    #[must_use]
     pub fn openai() -> Self {
         Self::new("openai")
             .limit(Unit::Requests, "x-ratelimit-limit-requests")
@@ -314,76 +242,70 @@ impl Dialect {
 
     /// Anthropic: `anthropic-ratelimit-*`, resets as RFC 3339; 529 means overloaded. `tokens` is the tightest
     /// limit in force, beside `input-tokens` and `output-tokens`.
-    #[must_use]
     pub fn anthropic() -> Self {
         Self::new("anthropic")
-            .family("anthropic-ratelimit-")
             .marked_by("anthropic-ratelimit-requests-remaining")
             .marked_by("anthropic-ratelimit-tokens-remaining")
             .marked_by("anthropic-ratelimit-input-tokens-remaining")
             .marked_by("anthropic-ratelimit-output-tokens-remaining")
             .marked_by("anthropic-organization-id")
+            .field("anthropic-ratelimit-", Means::Family)
             .status(529, Verdict::Unavailable)
             .continuous()
     }
 
     /// Discord: `X-RateLimit-*` with `-Reset-After` in seconds with decimals, `-Bucket` and `-Global`. Each channel, guild
     /// and webhook of a [route](super::Servers::at) has the bucket for itself.
-    #[must_use]
     pub fn discord() -> Self {
-        let dialect = Self::new("discord")
-            .family("x-ratelimit-")
+        Self::new("discord")
             .marked_by("x-ratelimit-bucket")
             .marked_by("x-ratelimit-reset-after")
             .marked_by("x-ratelimit-scope")
             .marked_by("x-ratelimit-global")
-            .bucket("x-ratelimit-bucket")
-            .global("x-ratelimit-global");
-        Self { is_per_resource: true, ..dialect }
+            .field("x-ratelimit-", Means::Family)
+            .field("x-ratelimit-bucket", Means::BucketOfResource)
+            .global("x-ratelimit-global")
     }
 
     /// X, once Twitter, with its limits for a day (`x-app-limit-24hour-*`, `x-user-limit-24hour-*`), and others with
     /// `x-rate-limit-*`, such as `Yii` and `AspNetCoreRateLimit`, whatever form the reset has.
-    #[must_use]
     pub fn x() -> Self {
-        let dialect = Self::new("x").family("x-rate-limit-");
-        dialect.family("x-app-limit-24hour-").family("x-user-limit-24hour-")
+        Self::new("x")
+            .field("x-rate-limit-", Means::Family)
+            .field("x-app-limit-24hour-", Means::Family)
+            .field("x-user-limit-24hour-", Means::Family)
     }
 
     /// Shopify: `X-Shopify-Shop-Api-Call-Limit: 32/40`, without a reset.
-    #[must_use]
     pub fn shopify() -> Self {
         Self::new("shopify").used(Unit::Requests, "x-shopify-shop-api-call-limit")
     }
 
     /// `RateLimit` and `RateLimit-Policy` of the current drafts of the IETF, as structured fields.
-    #[must_use]
     pub fn ietf() -> Self {
         Self::new("ietf").structured("ratelimit", "ratelimit-policy")
     }
 
     /// `RateLimit-Limit`, `-Remaining` and `-Reset` of the drafts up to version 6, and the quota's `RateLimit-Name` of
     /// GitLab. The reset is in seconds; epoch seconds, as some servers send, are told apart by their size.
-    #[must_use]
     pub fn ietf_06() -> Self {
-        Self::new("ietf-06").family("ratelimit-").bucket("ratelimit-name")
+        Self::new("ietf-06").field("ratelimit-", Means::Family).bucket("ratelimit-name")
     }
 
     /// gRPC: `grpc-status` 8 (`RESOURCE_EXHAUSTED`) is a refusal, and 14 (`UNAVAILABLE`) what 503 is to HTTP. The
     /// time is `grpc-retry-pushback-ms`, or a `RetryInfo` in `grpc-status-details-bin`. APIs of Google that answer in JSON
     /// have it in the [body](super::Call::observe_body) of a refusal: `"retryDelay": "28.1s"`. If that is about a quota for a
     /// day, callers wait a minute, and twice as long each time.
-    #[must_use]
     pub fn grpc() -> Self {
-        Self { is_grpc: true, ..Self::new("grpc").marked_by("grpc-status") }
+        Self::new("grpc").field("grpc-status", Means::Grpc)
     }
 
     /// Any other API with `X-RateLimit-Limit`, `-Remaining` and `-Reset`, or `Rate-Limit-Total`, whatever form the reset
     /// has. Names of quotas may stand before or behind the word: `X-RateLimit-Requests-Limit` of Linear and `RapidAPI`,
     /// `X-RateLimit-Remaining-short` of `NestJS`, `X-RateLimit-UserReset` of hapi.
-    #[must_use]
     pub fn generic() -> Self {
-        Self::new("x-ratelimit").family("x-ratelimit-").family("rate-limit-")
+        let dialect = Self::new("x-ratelimit").field("x-ratelimit-", Means::Family);
+        dialect.field("rate-limit-", Means::Family)
     }
 }
 
@@ -457,62 +379,45 @@ impl Dialects {
     /// (`Age` above zero) says of quotas is old, and ignored, and so is a quota of zero that has just taken a call.
     #[must_use]
     pub fn read(&self, status: impl Into<u16>, headers: &(impl Headers + ?Sized)) -> Answer {
-        let status = status.into();
+        self.read_response(status.into(), &Judged { headers: &By(headers), body: None })
+    }
+
+    pub(super) fn read_response(&self, status: u16, response: &Judged<'_>) -> Answer {
         let mut answer = Answer { status, ..Answer::default() };
-        let mut malformed = 0;
-        let mut time = |name: &str, parse: &dyn Fn(&str) -> Option<When>| {
-            let text = headers.field(name)?;
-            let time = parse(&text);
-            malformed += u32::from(time.is_none());
-            time
-        };
-        let mut fields = Fields::new(headers);
-        let date = time("date", &|text| Form::HttpDate.parse(text));
-        let age = time("age", &|text| Form::Seconds.parse(text));
-        answer.date = date.map(|date| date.after(Duration::ZERO));
-        let mut wait = |name: &str, form| time(name, &|text| longest(form, text, answer.date));
-        let waits = WAITS.map(|(name, form)| wait(name, form));
-        let named = fields.waits().filter_map(|name| wait(name, Form::Any)).max();
-        answer.malformed = malformed;
-        let applying: Vec<_> =
-            self.list.iter().filter(|one| self.is_sure || one.applies(&fields)).collect();
-        let mut meters = Vec::new();
-        applying.iter().for_each(|dialect| dialect.read(&mut fields, &mut meters, &mut answer));
-        answer.wait = waits.into_iter().chain([named]).fold(answer.wait, Option::or);
-        answer.verdict = match status {
-            429 => Verdict::Refused,
-            503 => Verdict::Unavailable,
-            // A gateway that says when to come back, for instance.
-            500..=599 if answer.wait.is_some() => Verdict::Unavailable,
-            _ => Verdict::Accepted,
-        };
-        applying.iter().for_each(|dialect| dialect.judge(headers, &meters, &mut answer));
+        let mut fields = Fields::new(response.headers);
+        let since = |time: Option<When>| time.map(|time| time.after(Duration::ZERO));
+        answer.date = since(fields.time("date", Form::HttpDate, &mut answer));
+        let age = since(fields.time("age", Form::Seconds, &mut answer));
+        let waits = WAITS.map(|(name, form)| fields.time(name, form, &mut answer));
+        let named = fields.named_wait(&mut answer);
+        // Each applies by the fields that no other has read yet.
+        let applying = self.list.iter().filter(|one| self.is_sure || one.applies(&fields));
+        let applying: Vec<_> = applying.collect();
+        applying.iter().for_each(|dialect| dialect.read(&mut fields, &mut answer));
         answer.dialect = applying.first().map(|dialect| dialect.name.clone());
-        if age.is_none_or(|age| age.after(Duration::ZERO).is_zero()) {
-            meters.retain(|(_, meter)| answer.is_refused() || meter.limit != Some(0));
-            for (unit, meter) in meters {
-                let tightest = answer.meters.get_mut(unit);
-                *tightest = tightest.tighter(meter);
+        answer.wait = waits.into_iter().chain([named]).fold(answer.wait, Option::or);
+        if answer.is_accepted() {
+            answer.verdict = match status {
+                429 => Verdict::Refused,
+                503 => Verdict::Unavailable,
+                // A gateway that says when to come back, for instance.
+                500..=599 if answer.wait.is_some() => Verdict::Unavailable,
+                _ => Verdict::Accepted,
+            };
+        }
+        let remains_nothing = answer.meters.iter().any(|(_, meter)| meter.remaining == Some(0));
+        let is_limited = answer.wait.is_some() || remains_nothing;
+        let statuses = applying.iter().flat_map(|dialect| &dialect.statuses);
+        for &(_, on, verdict) in statuses.filter(|(of, ..)| *of == status) {
+            if on == On::Always || is_limited {
+                answer.verdict = verdict;
             }
         }
-        answer
-    }
-
-    /// Reads the body as well, or the begin of it.
-    pub(super) fn read_body(&self, body: &[u8], answer: &mut Answer) {
-        if self.list.iter().any(|dialect| dialect.is_grpc) {
-            grpc::read_body(body, answer);
+        let is_old = age.is_some_and(|age| !age.is_zero());
+        answer.keep_tightest(is_old);
+        if let Some(body) = response.body {
+            grpc::read_body(body, &mut answer);
         }
-    }
-
-    /// Whether the body of a response may say more than its fields.
-    #[cfg(feature = "reqwest")]
-    pub(super) fn wants_body(&self, status: http::StatusCode, headers: &http::HeaderMap) -> bool {
-        let is_json = headers.field("content-type").is_some_and(|kind| kind.contains("json"));
-        let is_open = || {
-            let answer = self.read(status, headers);
-            answer.is_refused() && answer.wait.is_none()
-        };
-        is_json && self.list.iter().any(|dialect| dialect.is_grpc) && is_open()
+        answer
     }
 }

@@ -39,7 +39,6 @@ impl Headers for http::HeaderMap {
 }
 
 impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
-    #[inline]
     fn field(&self, name: &str) -> Option<Cow<'_, str>> {
         let same = self.iter().filter(|(other, _)| other.as_ref().eq_ignore_ascii_case(name));
         joined(same.map(|(_, value)| Cow::Borrowed(value.as_ref())))
@@ -51,7 +50,6 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
 }
 
 impl<N: AsRef<str>, V: AsRef<str>, const M: usize> Headers for [(N, V); M] {
-    #[inline]
     fn field(&self, name: &str) -> Option<Cow<'_, str>> {
         self.as_slice().field(name)
     }
@@ -74,6 +72,19 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for Vec<(N, V)> {
 impl<F: Fn(&str) -> Option<String>> Headers for F {
     fn field(&self, name: &str) -> Option<Cow<'_, str>> {
         self(name).map(Cow::Owned)
+    }
+}
+
+/// Headers of any size.
+pub(super) struct By<'a, H: ?Sized>(pub(super) &'a H);
+
+impl<H: Headers + ?Sized> Headers for By<'_, H> {
+    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
+        self.0.field(name)
+    }
+
+    fn names(&self) -> Option<Vec<&str>> {
+        self.0.names()
     }
 }
 

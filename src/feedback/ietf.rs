@@ -1,162 +1,136 @@
 //! The fields of the IETF: draft-ietf-httpapi-ratelimit-headers, from version 8 on `RateLimit` and
-//! `RateLimit-Policy` as lists of structured fields, in version 7 `RateLimit` as a dictionary. Versions up to 6
-//! have plain fields (`RateLimit-Limit`, `-Remaining`, `-Reset`), which are a [`Dialect`](super::Dialect).
+//! `RateLimit-Policy` as lists (`"default";r=50;t=30`), in version 7 `RateLimit` as a dictionary (`limit=100, remaining=50`).
+//! Versions up to 6 have plain fields (`RateLimit-Limit`, `-Remaining`, `-Reset`), which are a
+//! [`Dialect`](super::Dialect).
 
 use std::time::Duration;
 
-use sfv::{BareItem, Dictionary, Item, List, ListEntry, Parser};
-
 use super::answer::{Answer, Meter, Unit};
-use super::headers::Headers;
-use super::text::When;
+use super::quota::Fields;
+use super::text::{When, base64, whole};
 
-/// The items of a list; `None` if it is malformed.
-fn items(text: &str) -> Option<Vec<Item>> {
-    let list = Parser::new(text).parse::<List>().ok()?;
-    let items = list.into_iter().map(|entry| match entry {
-        ListEntry::Item(item) => Some(item),
-        ListEntry::InnerList(_) => None,
+/// Splits what is not in quotes.
+fn split(text: &str, at: char) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    let parts = text.split(move |c| {
+        is_quoted ^= c == '"';
+        c == at && !is_quoted
     });
-    items.collect()
+    parts.map(str::trim)
 }
 
-fn name(item: &Item) -> Option<&str> {
-    match &item.bare_item {
-        BareItem::String(name) => Some(name.as_str()),
-        BareItem::Token(name) => Some(name.as_str()),
-        _ => None,
+/// An item of a list: a string or a token, and its parameters.
+struct Item<'a> {
+    name: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Item<'a> {
+    fn new(name: &'a str, parameters: impl Iterator<Item = &'a str>) -> Self {
+        let each = parameters.map(|text| text.split_once('=').unwrap_or((text, "")));
+        Self { name, parameters: each.collect() }
     }
-}
 
-fn number(value: &BareItem) -> Option<u64> {
-    u64::try_from(i64::from(value.as_integer()?)).ok()
-}
-
-/// The first of these parameters that is there. Outer: it is no number. Inner: whether it is there.
-fn parameter(item: &Item, names: &[&str]) -> Option<Option<u64>> {
-    let value = names.iter().find_map(|name| item.params.get(*name));
-    value.map_or(Some(None), |value| number(value).map(Some))
-}
-
-/// The partition of a quota, such as a user or an application.
-fn partition(item: &Item) -> Option<String> {
-    match item.params.get("pk")? {
-        BareItem::ByteSequence(key) => Some(key.escape_ascii().to_string()),
-        _ => None,
+    /// `None`: it has no name.
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = split(text, ';');
+        let name = parts.next()?;
+        let name = match name.strip_prefix('"') {
+            Some(name) => name.strip_suffix('"')?,
+            None => {
+                Some(name).filter(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()))?
+            }
+        };
+        Some(Self::new(name, parts))
     }
-}
 
-struct Quota {
-    name: String,
-    unit: Option<Unit>,
-    limit: u64,
-    window: Option<Duration>,
-    partition: Option<String>,
-}
+    fn get(&self, name: &str) -> Option<&'a str> {
+        self.parameters.iter().find(|(other, _)| *other == name).map(|(_, value)| *value)
+    }
 
-fn quota(item: &Item) -> Option<Quota> {
-    let unit = match item.params.get("qu") {
-        None => Some(Unit::Requests),
-        Some(BareItem::String(unit)) => unit_of(unit.as_str()),
-        Some(BareItem::Token(unit)) => unit_of(unit.as_str()),
-        Some(_) => return None,
-    };
-    Some(Quota {
-        name: name(item)?.to_owned(),
-        unit,
-        limit: parameter(item, &["q"])??,
-        window: parameter(item, &["w"])?.map(Duration::from_secs),
-        partition: partition(item),
-    })
-}
+    /// The first of these parameters that is there. Outer: it is no number. Inner: whether it is there.
+    fn number(&self, names: &[&str]) -> Option<Option<u64>> {
+        let text = names.iter().find_map(|name| self.get(name));
+        text.map_or(Some(None), |text| whole(text).map(Some))
+    }
 
-/// Bytes and places in flight are not counted.
-fn unit_of(unit: &str) -> Option<Unit> {
-    match unit {
-        "request" | "requests" => Some(Unit::Requests),
-        "token" | "tokens" => Some(Unit::Tokens),
-        _ => None,
+    fn seconds(&self, names: &[&str]) -> Option<Option<Duration>> {
+        Some(self.number(names)?.map(Duration::from_secs))
+    }
+
+    /// Bytes and places in flight are not counted.
+    fn unit(&self) -> Option<Unit> {
+        match self.get("qu").map(|unit| unit.trim_matches('"')) {
+            None | Some("request" | "requests") => Some(Unit::Requests),
+            Some("token" | "tokens") => Some(Unit::Tokens),
+            Some(_) => None,
+        }
+    }
+
+    /// The partition of a quota, such as a user or an application.
+    fn partition(&self) -> Option<String> {
+        let key = self.get("pk")?.strip_prefix(':')?.strip_suffix(':')?;
+        Some(base64(key)?.escape_ascii().to_string())
+    }
+
+    fn meter(&self, policy: Option<&Self>) -> Option<Meter> {
+        let of_policy = |item: &Self| Some((item.number(&["q"])?, item.seconds(&["w"])?));
+        let (limit, window) = policy.and_then(of_policy).unwrap_or_default();
+        // `a` and `w` are the names of a change to the draft, the last ones those of version 7.
+        Some(Meter {
+            limit: self.number(&["limit"])?.or(limit),
+            window,
+            remaining: Some(self.number(&["r", "a", "remaining"])??),
+            reset: self.seconds(&["t", "w", "reset"])?.map(When::After),
+            is_continuous: false,
+        })
     }
 }
 
 /// Reads both fields. All quotas hold for the same request, so their names are no buckets: those are the partitions of
 /// the policies, or of the quotas if these have none. A server may send the closest quota only.
-pub(super) fn read(
-    headers: &(impl Headers + ?Sized),
-    limits: &str,
-    policies: &str,
-    meters: &mut Vec<(Unit, Meter)>,
-    answer: &mut Answer,
-) {
-    let Some(text) = headers.field(limits) else { return };
-    let mut quotas = Vec::new();
-    let listed = items(&text);
-    if listed.is_some()
-        && let Some(policies) = headers.field(policies)
-    {
-        match items(&policies) {
-            Some(items) => {
-                for item in &items {
-                    match quota(item) {
-                        Some(quota) => quotas.push(quota),
-                        None => answer.malformed += 1,
-                    }
-                }
-            }
+pub(super) fn read(fields: &Fields<'_>, limits: &str, policies: &str, answer: &mut Answer) {
+    let Some(limits) = fields.get(limits) else { return };
+    let first = limits.split(';').next().unwrap_or_default();
+    // Version 7 has one quota.
+    if first.contains('=') && !first.starts_with('"') {
+        let members = limits.split(',').map(|member| member.split(';').next().unwrap_or_default());
+        let item = Item::new("", members.map(str::trim));
+        match item.meter(None) {
+            Some(meter) => answer.meters.push((Unit::Requests, meter)),
             None => answer.malformed += 1,
         }
+        return;
     }
-    let Some(items) = listed else { return dictionary(&text, meters, answer) };
-    let counted = quotas.iter().filter(|quota| quota.unit.is_some());
-    let mut partitions: Vec<_> = counted.filter_map(|quota| quota.partition.clone()).collect();
+    let policies = fields.get(policies);
+    let policies = policies.iter().flat_map(|text| split(text, ',')).filter_map(|text| {
+        let policy = Item::parse(text).filter(|item| {
+            matches!(item.number(&["q"]), Some(Some(_))) && item.number(&["w"]).is_some()
+        });
+        answer.malformed += u32::from(policy.is_none());
+        policy
+    });
+    let policies: Vec<_> = policies.collect();
+    let counted = policies.iter().filter(|policy| policy.unit().is_some());
+    let mut partitions: Vec<_> = counted.filter_map(Item::partition).collect();
     let is_of_policies = !partitions.is_empty();
-    for item in &items {
-        let read = || {
-            let quota = quotas.iter().find(|quota| Some(quota.name.as_str()) == name(item));
-            let unit = quota.map_or(Some(Unit::Requests), |quota| quota.unit);
-            // `a` and `w` are the names of a change to the draft.
-            let meter = Meter {
-                limit: quota.map(|quota| quota.limit),
-                window: quota.and_then(|quota| quota.window),
-                remaining: Some(parameter(item, &["r", "a"])??),
-                reset: parameter(item, &["t", "w"])?
-                    .map(|seconds| When::After(Duration::from_secs(seconds))),
-                is_continuous: false,
-            };
-            name(item).map(|_| (unit, meter))
-        };
-        let Some((unit, meter)) = read() else {
-            answer.malformed += 1;
-            continue;
-        };
-        let Some(unit) = unit else { continue };
-        meters.push((unit, meter));
-        partitions.extend(partition(item).filter(|_| !is_of_policies));
+    for text in split(&limits, ',') {
+        let item = Item::parse(text);
+        let read = item.and_then(|item| {
+            let policy = policies.iter().find(|policy| policy.name == item.name);
+            Some((policy.map_or(Some(Unit::Requests), Item::unit), item.meter(policy)?, item))
+        });
+        match read {
+            Some((Some(unit), meter, item)) => {
+                answer.meters.push((unit, meter));
+                partitions.extend(item.partition().filter(|_| !is_of_policies));
+            }
+            Some((None, ..)) => {}
+            None => answer.malformed += 1,
+        }
     }
     partitions.dedup();
     if !partitions.is_empty() {
         answer.bucket.get_or_insert(partitions.join(","));
-    }
-}
-
-/// Version 7: `limit=100, remaining=50, reset=30`.
-fn dictionary(text: &str, meters: &mut Vec<(Unit, Meter)>, answer: &mut Answer) {
-    let read = || {
-        let fields = Parser::new(text).parse::<Dictionary>().ok()?;
-        let field = |name: &str| match fields.get(name) {
-            None => Some(None),
-            Some(ListEntry::Item(item)) => number(&item.bare_item).map(Some),
-            Some(ListEntry::InnerList(_)) => None,
-        };
-        Some(Meter {
-            limit: field("limit")?,
-            remaining: Some(field("remaining")??),
-            reset: field("reset")?.map(|seconds| When::After(Duration::from_secs(seconds))),
-            ..Meter::default()
-        })
-    };
-    match read() {
-        Some(meter) => meters.push((Unit::Requests, meter)),
-        None => answer.malformed += 1,
     }
 }

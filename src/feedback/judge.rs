@@ -1,16 +1,14 @@
-//! What the program makes of an answer.
+//! A response, as a program judges it.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
 
-use super::answer::Answer;
 use super::headers::Headers;
 
 /// A response, as [`FeedbackBuilder::judge`](super::FeedbackBuilder::judge) sees it.
 pub struct Judged<'a> {
-    headers: &'a dyn Headers,
-    body: Option<&'a [u8]>,
+    pub(super) headers: &'a dyn Headers,
+    pub(super) body: Option<&'a [u8]>,
 }
 
 impl Judged<'_> {
@@ -52,35 +50,5 @@ impl Judged<'_> {
 impl fmt::Debug for Judged<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Judged").field("body", &self.body.map(<[u8]>::len)).finish_non_exhaustive()
-    }
-}
-
-type Hook = dyn Fn(&Judged<'_>, &mut Answer) + Send + Sync;
-
-/// The hook of a [`Feedback`](super::Feedback).
-#[derive(Clone)]
-pub(super) struct Judge(Arc<Hook>);
-
-impl Judge {
-    pub(super) fn new(judge: impl Fn(&Judged<'_>, &mut Answer) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(judge))
-    }
-
-    pub(super) fn judge<H: Headers + ?Sized>(
-        &self,
-        headers: &H,
-        body: Option<&[u8]>,
-        answer: &mut Answer,
-    ) {
-        (self.0)(&Judged { headers: &By(headers), body }, answer);
-    }
-}
-
-/// Headers of any size, without their type.
-struct By<'a, H: ?Sized>(&'a H);
-
-impl<H: Headers + ?Sized> Headers for By<'_, H> {
-    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.0.field(name)
     }
 }

@@ -5,15 +5,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use super::answer::{Answer, Unit};
-use super::gate::{Gate, Units};
+use super::answer::Unit;
 use super::server_state::ServerState;
+use super::servers::Destination;
 use super::shared::Shared;
 use super::state::FeedbackStats;
 use crate::error::Error;
 use crate::limiter::OwnedLimiter;
-use crate::rate_limiter::{Grant, RateLimiter};
-use crate::units::{Nanos, Rate};
+use crate::units::Rate;
 
 /// A limiter that learns from each response: see the [module](super).
 ///
@@ -48,40 +47,12 @@ use crate::units::{Nanos, Rate};
 /// ```
 pub struct Feedback<L: OwnedLimiter> {
     pub(super) shared: Arc<Shared<L>>,
-    /// Of a call to one of several servers.
-    pub(super) home: Option<Arc<dyn Home<L>>>,
-}
-
-/// The server and the route of a call, where there are several.
-pub(super) trait Home<L: OwnedLimiter>: Send + Sync {
-    /// What was learned of the bucket to which a call belongs, if the answer names it.
-    fn bucket(&self, answer: &Answer) -> Option<Feedback<L>>;
-
-    /// What was learned of each bucket of the server.
-    fn all(&self) -> Vec<Feedback<L>>;
+    /// Where its calls go, if there are several servers.
+    pub(super) destination: Option<Arc<Destination<L>>>,
 }
 
 impl<L: OwnedLimiter> Feedback<L> {
     crate::limiter::methods_of_limiter!();
-
-    pub(super) fn units(&self, n: L::Cost) -> [u32; 4] {
-        self.shared.counts.units(n)
-    }
-
-    pub(super) fn gate(&self) -> &RateLimiter<Gate> {
-        &self.shared.gate
-    }
-
-    /// How often the gate has closed.
-    pub(super) fn closed(&self) -> u64 {
-        self.shared.state.lock().closed
-    }
-
-    /// A place of a call that does not ask.
-    pub(super) fn past_gate(&self, units: [u32; 4]) -> Grant<'static, Gate> {
-        let place = self.shared.gate.take_anyway(cost(units));
-        place.unwrap_or_else(|_| unreachable!("a gate bears any debt")).into_owned()
-    }
 
     /// The limiter.
     #[must_use]
@@ -89,12 +60,19 @@ impl<L: OwnedLimiter> Feedback<L> {
         &self.shared.limiter
     }
 
-    /// Whether a client with a body reads it: because the program judges what responses say, or as it may name a time.
+    /// Whether a client that can read the body of a response does so: because the program judges it, or as it may name a
+    /// time.
     #[cfg(feature = "reqwest")]
     pub(crate) fn wants_body(&self, status: http::StatusCode, headers: &http::HeaderMap) -> bool {
-        let is_error = status.is_client_error() || status.is_server_error();
-        is_error
-            && (self.shared.judge.is_some() || self.shared.dialects.wants_body(status, headers))
+        use super::headers::Headers;
+        let options = &self.shared.options;
+        let is_open = || {
+            let answer = options.dialects.read(status, headers);
+            answer.is_refused() && answer.wait.is_none()
+        };
+        let is_json = || headers.field("content-type").is_some_and(|kind| kind.contains("json"));
+        (status.is_client_error() || status.is_server_error())
+            && (options.judge.is_some() || is_json() && is_open())
     }
 
     /// What remains of the server's quota, if it has said so and its window still lasts. Calls under way may or
@@ -118,13 +96,6 @@ impl<L: OwnedLimiter> Feedback<L> {
     #[must_use]
     pub fn rate(&self) -> Option<Rate> {
         self.shared.state.lock().rate()
-    }
-
-    /// The learned rate, for a publisher: as long as there is a handle.
-    #[cfg(feature = "metrics")]
-    pub(super) fn observed_rate(&self) -> impl Fn() -> Option<Rate> + Send + use<L> {
-        let shared = Arc::downgrade(&self.shared);
-        move || shared.upgrade()?.state.lock().rate()
     }
 
     /// What is known of the server now: a pause, the learned rate, what remains.
@@ -161,21 +132,6 @@ impl<L: OwnedLimiter> Feedback<L> {
     pub(super) fn is_idle(&self) -> bool {
         let now = self.shared.limiter.clock().now();
         Arc::strong_count(&self.shared) == 1 && self.shared.state.lock().is_idle(now)
-    }
-
-    /// For a call to one of several servers.
-    pub(super) fn with_home(self, home: Arc<dyn Home<L>>) -> Self {
-        Self { home: Some(home), ..self }
-    }
-
-    /// Hears an answer to a call to another bucket of the server, which holds for all of them.
-    pub(super) fn record_elsewhere(&self, sent: Nanos, answer: &Answer) {
-        let Answer { verdict, wait, least_wait, date, .. } = *answer;
-        let answer = Answer { verdict, wait, least_wait, date, ..Answer::default() };
-        let observed = self.shared.observation(sent, &answer);
-        let shown = (false, self.shared.waiting());
-        // The limiter is not of this server alone.
-        let _ = self.shared.change(|state| state.learn(&observed, [0; 4], &answer, shown));
     }
 
     /// Ends the pause that was asked of the limiter.
@@ -216,13 +172,9 @@ impl<L: OwnedLimiter> Feedback<L> {
     }
 }
 
-pub(super) fn cost([a, b, c, d]: [u32; 4]) -> Units {
-    (a, b, c, d)
-}
-
 impl<L: OwnedLimiter> Clone for Feedback<L> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), home: self.home.clone() }
+        Self { shared: Arc::clone(&self.shared), destination: self.destination.clone() }
     }
 }
 

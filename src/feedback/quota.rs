@@ -7,9 +7,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::answer::{Meter, Unit};
+use super::answer::{Answer, Meter, Unit};
 use super::headers::Headers;
-use super::text::{Form, When, count, permits, times};
+use super::text::{Form, When, count, longest, permits, times};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -59,102 +59,128 @@ fn unit(quota: &str) -> Option<Unit> {
     }
 }
 
-/// The fields of a response, each of which is read once: by the first dialect that knows its name.
-pub(super) struct Fields<'a, H: ?Sized> {
-    pub(super) headers: &'a H,
-    /// Those that may be of a quota, in lower case.
-    names: Vec<String>,
-    read: Vec<String>,
+/// The fields of a response. Those of quotas are read once each: by the first dialect that knows the name.
+pub(super) struct Fields<'a> {
+    headers: &'a dyn Headers,
+    names: Option<Vec<&'a str>>,
+    /// Those that may be of a quota and are not read yet, in lower case.
+    unread: Vec<String>,
 }
 
-/// What is counted, the quota, and the part of it that the field with this name has.
-type Field = (Unit, String, Part, String);
-
-impl<'a, H: Headers + ?Sized> Fields<'a, H> {
-    pub(super) fn new(headers: &'a H) -> Self {
-        let usual = || USUAL.split(' ').flat_map(|of| WORDS.map(|(word, _)| format!("{of}{word}")));
+impl<'a> Fields<'a> {
+    pub(super) fn new(headers: &'a dyn Headers) -> Self {
+        let names = headers.names();
         // Most fields of a response are of no quota, and are not copied.
-        let is_kept = |name: &&str| {
+        let is_kept = |name: &&&str| {
             let has = |part: &str| {
-                name.as_bytes()
-                    .windows(part.len())
+                { name.as_bytes().windows(part.len()) }
                     .any(|at| at.eq_ignore_ascii_case(part.as_bytes()))
             };
             has("limit-") || has(WAIT) && !name.eq_ignore_ascii_case(WAIT)
         };
-        let mut names: Vec<_> = match headers.names() {
-            Some(names) => names.into_iter().filter(is_kept).map(str::to_ascii_lowercase).collect(),
+        let usual = || USUAL.split(' ').flat_map(|of| WORDS.map(|(word, _)| format!("{of}{word}")));
+        let mut unread: Vec<_> = match &names {
+            Some(names) => {
+                names.iter().filter(is_kept).map(|name| name.to_ascii_lowercase()).collect()
+            }
             None => usual().filter(|name| headers.field(name).is_some()).collect(),
         };
         // Each is compared with each.
-        names.truncate(64);
-        Self { headers, names, read: Vec::new() }
+        unread.truncate(64);
+        Self { headers, names, unread }
     }
 
-    /// The times to wait of limiters with names: `Retry-After-short` of `NestJS`, `X-RateLimit-Retry-After` of Symfony,
-    /// `LLM_Provider-Retry-After` of `LiteLLM`.
-    pub(super) fn waits(&self) -> impl Iterator<Item = &String> {
-        self.names.iter().filter(|name| name.contains(WAIT) && !name.ends_with("-ms"))
+    pub(super) fn has(&self, name: &str) -> bool {
+        match &self.names {
+            Some(names) => names.iter().any(|other| other.eq_ignore_ascii_case(name)),
+            None => self.headers.field(name).is_some(),
+        }
     }
 
-    /// Whether there are any: most responses have none.
-    pub(super) fn are_there(&self) -> bool {
-        !self.names.is_empty()
+    pub(super) fn get(&self, name: &str) -> Option<Cow<'a, str>> {
+        if self.has(name) { self.headers.field(name) } else { None }
+    }
+
+    /// A time: the longest, if the field was sent several times.
+    pub(super) fn time(&self, name: &str, form: Form, answer: &mut Answer) -> Option<When> {
+        let time = longest(form, &self.get(name)?, answer.date);
+        answer.malformed += u32::from(time.is_none());
+        time
+    }
+
+    /// The longest time to wait of limiters with names: `Retry-After-short` of `NestJS`, `X-RateLimit-Retry-After` of
+    /// Symfony, `LLM_Provider-Retry-After` of `LiteLLM`.
+    pub(super) fn named_wait(&self, answer: &mut Answer) -> Option<When> {
+        let waits = self.unread.iter().filter(|name| name.contains(WAIT) && !name.ends_with("-ms"));
+        waits.filter_map(|name| self.time(name, Form::Any, answer)).max()
     }
 
     pub(super) fn has_family(&self, prefix: &str) -> bool {
-        let is_one = |name: &String| name.strip_prefix(prefix).and_then(split).is_some();
-        self.names.iter().any(is_one)
-    }
-
-    /// The fields whose names begin so, the ones with the more exact words first.
-    pub(super) fn family(&self, prefix: &str) -> Vec<Field> {
-        let split = |name: &String| Some((split(name.strip_prefix(prefix)?)?, name.clone()));
-        let mut fields: Vec<_> = self.names.iter().filter_map(split).collect();
-        fields.sort_by_key(|((word, _), _)| *word);
-        let field = |((word, of), name): ((usize, String), _)| {
-            Some((unit(&of)?, format!("{prefix}{of}"), WORDS[word].1, name))
-        };
-        fields.into_iter().filter_map(field).collect()
-    }
-
-    /// What these fields say, and those that no dialect has read. One meter for each limiter of a chain.
-    pub(super) fn meters(
-        &mut self,
-        mut fields: Vec<Field>,
-        malformed: &mut u32,
-    ) -> Vec<(Unit, Meter)> {
-        fields.sort_by(|(unit, of, ..), (other, name, ..)| {
-            (unit.index(), of).cmp(&(other.index(), name))
-        });
-        let mut meters = Vec::new();
-        for fields in fields.chunk_by(|one, other| (one.0, &one.1) == (other.0, &other.1)) {
-            let mut quota = Quota::default();
-            for (.., part, name) in fields {
-                if let Some(text) = self.take(name) {
-                    *malformed += u32::from(quota.read(*part, &text).is_none());
-                }
-            }
-            meters.extend(quota.meters().map(|meter| (fields[0].0, meter)));
-        }
-        meters
-    }
-
-    fn take(&mut self, name: &str) -> Option<Cow<'a, str>> {
-        let is_read = self.read.iter().any(|read| read.eq_ignore_ascii_case(name));
-        let text = self.headers.field(name).filter(|_| !is_read)?;
-        self.read.push(name.to_owned());
-        Some(text)
+        self.unread.iter().any(|name| name.strip_prefix(prefix).and_then(split).is_some())
     }
 }
 
-/// The values of the fields of one quota. Of several for one part the first counts.
+/// What the fields of one dialect say, by what each quota counts and by its name.
+#[derive(Default)]
+pub(super) struct Quotas(Vec<(Unit, String, Quota)>);
+
+impl Quotas {
+    /// Reads one field of a quota.
+    pub(super) fn read(
+        &mut self,
+        fields: &mut Fields<'_>,
+        name: &str,
+        (unit, of, part): (Unit, &str, Part),
+        answer: &mut Answer,
+    ) {
+        let Some(text) = fields.get(name) else { return };
+        fields.unread.retain(|unread| !unread.eq_ignore_ascii_case(name));
+        let at = self.0.iter().position(|(other, name, _)| (*other, &**name) == (unit, of));
+        let at = at.unwrap_or_else(|| {
+            self.0.push((unit, of.to_owned(), Quota::default()));
+            self.0.len() - 1
+        });
+        answer.malformed += u32::from(self.0[at].2.read(part, &text).is_none());
+    }
+
+    /// Reads the fields whose names begin so, the ones with the more exact words first.
+    pub(super) fn read_family(
+        &mut self,
+        fields: &mut Fields<'_>,
+        prefix: &str,
+        answer: &mut Answer,
+    ) {
+        let split = |name: &String| Some((split(name.strip_prefix(prefix)?)?, name.clone()));
+        let mut found: Vec<_> = fields.unread.iter().filter_map(split).collect();
+        found.sort();
+        for ((word, of), name) in found {
+            if let Some(unit) = unit(&of) {
+                let of = format!("{prefix}{of}");
+                self.read(fields, &name, (unit, &of, WORDS[word].1), answer);
+            }
+        }
+    }
+
+    /// One meter for each quota, and each limiter of a chain.
+    pub(super) fn meters(&self) -> impl Iterator<Item = (Unit, Meter)> {
+        self.0.iter().flat_map(|(unit, _, quota)| quota.meters().map(|meter| (*unit, meter)))
+    }
+}
+
+/// The values of the fields of one quota.
 #[derive(Debug, Default)]
 struct Quota {
-    limit: Option<Vec<u64>>,
+    limit: Vec<u64>,
     window: Option<Duration>,
-    remaining: Option<Vec<u64>>,
-    reset: Option<Vec<When>>,
+    remaining: Vec<u64>,
+    reset: Vec<When>,
+}
+
+/// Of several fields for one part the first counts.
+fn fill<T>(part: &mut Vec<T>, read: Vec<T>) {
+    if part.is_empty() {
+        *part = read;
+    }
 }
 
 impl Quota {
@@ -163,35 +189,32 @@ impl Quota {
         let counts = || text.split(',').map(permits).collect::<Option<Vec<_>>>();
         match part {
             Part::Limit => match counts() {
-                Some(limit) => _ = self.limit.get_or_insert(limit),
+                Some(limit) => fill(&mut self.limit, limit),
                 // Some servers have the window in this place: `15m`.
                 None => self.window = Some(Form::Duration.parse(text)?.after(Duration::ZERO)),
             },
-            Part::Remaining => _ = self.remaining.get_or_insert(counts()?),
+            Part::Remaining => fill(&mut self.remaining, counts()?),
             Part::Used => {
                 let (used, limit) = text.split_once('/')?;
                 let (used, limit) = (count(used)?, count(limit)?);
-                self.limit.get_or_insert(vec![limit]);
-                self.remaining.get_or_insert(vec![limit.saturating_sub(used)]);
+                fill(&mut self.limit, vec![limit]);
+                fill(&mut self.remaining, vec![limit.saturating_sub(used)]);
             }
-            Part::Reset(form) => _ = self.reset.get_or_insert(times(form, text)?),
+            Part::Reset(form) => fill(&mut self.reset, times(form, text)?),
         }
         Some(())
     }
 
     fn meters(&self) -> impl Iterator<Item = Meter> {
-        let (limit, reset) = (self.limit.as_deref(), self.reset.as_deref());
-        let (limit, reset) = (limit.unwrap_or_default(), reset.unwrap_or_default());
-        let remaining = self.remaining.as_deref().unwrap_or_default();
+        let Self { limit, remaining, reset, window } = self;
         // Lists of one length are of the same limiters. Else the later reset counts, and the first limit: what follows it are
         // the policies of drafts of the IETF.
-        let is_of_each = |length| length == remaining.len().max(1);
-        let (has_limits, has_resets) = (is_of_each(limit.len()), is_of_each(reset.len()));
-        (0..remaining.len().max(1)).map(move |at| Meter {
-            limit: limit.get(if has_limits { at } else { 0 }).copied(),
+        let length = remaining.len().max(1);
+        (0..length).map(move |at| Meter {
+            limit: limit.get(if limit.len() == length { at } else { 0 }).copied(),
             remaining: remaining.get(at).copied(),
-            reset: if has_resets { reset.get(at) } else { reset.iter().max() }.copied(),
-            window: self.window,
+            reset: if reset.len() == length { reset.get(at) } else { reset.iter().max() }.copied(),
+            window: *window,
             is_continuous: false,
         })
     }
