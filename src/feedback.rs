@@ -185,7 +185,6 @@
 //!
 #![doc = include_str!("../docs/pictures/learner/url.md")]
 
-mod adaptive;
 mod answer;
 mod builder;
 mod call;
@@ -194,7 +193,6 @@ mod gate;
 mod grpc;
 mod headers;
 mod ietf;
-mod judge;
 mod learner;
 mod observer;
 mod place;
@@ -202,18 +200,15 @@ mod quota;
 mod routes;
 mod server_state;
 mod servers;
-mod shared;
 mod state;
 mod text;
 mod window;
 
-pub use adaptive::Adaptive;
 pub use answer::{Answer, Meter, Unit, Verdict};
-pub use builder::FeedbackBuilder;
+pub use builder::{Adaptive, FeedbackBuilder};
 pub use call::Call;
 pub use dialect::{Dialect, Dialects};
-pub use headers::Headers;
-pub use judge::Judged;
+pub use headers::{Headers, Judged};
 pub use observer::Feedback;
 pub use server_state::ServerState;
 #[cfg(feature = "reqwest")]

@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::answer::{Answer, Unit};
 use super::dialect::Dialects;
 use super::gate::Gate;
-use super::judge::Judged;
+use super::headers::Judged;
 use super::learner::Search;
-use super::observer::Feedback;
-use super::shared::{Options, Shared};
+use super::observer::{Feedback, Options, Shared};
 use super::state::State;
 use crate::limiter::OwnedLimiter;
 use crate::observe::{Event, Reports};
+use crate::policy::unlimited::Unlimited;
 use crate::rate_limiter::RateLimiter;
 use crate::retry::{self, RetryBudget};
 use crate::sync::{AtomicBool, Mutex};
@@ -203,7 +203,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         let state = Mutex::new(state);
         let retries = retries.map(|share| RetryBudget::with_clock(share, clock));
         let shared = Arc::new(Shared { limiter, gate, options, state, retries });
-        Feedback { shared, destination: None }
+        Feedback { shared, home: None }
     }
 }
 
@@ -233,14 +233,38 @@ impl<L: OwnedLimiter> Feedback<L> {
     }
 }
 
-impl<L: OwnedLimiter + fmt::Debug> fmt::Debug for FeedbackBuilder<L> {
+/// A [`Feedback`] without a limit of one's own: the limit is not known, and found.
+///
+/// All of [`Feedback`] holds for it: it reads what a server says, and is steered and seen in the same way. Set more
+/// with its [builder](Feedback::builder) around a limiter of [`Unlimited`], or of
+/// [`InFlight`](crate::InFlight) to have only so many calls under way.
+///
+/// ```
+/// use tollgate::feedback::Adaptive;
+/// use tollgate::Rate;
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let api = Adaptive::starting_at(Rate::per_second(5.0));
+/// let mut call = api.acquire(1).await?;
+/// call.accepted(); // or `call.observe(response.status(), response.headers()).await`
+/// let mut call = api.acquire(1).await?;
+/// call.refused(None).await;
+/// assert!(api.rate() < Some(Rate::per_second(5.0)));
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub type Adaptive = Feedback<RateLimiter<Unlimited>>;
+
+impl Adaptive {
+    /// Finds what a server bears, from this rate on. A tenth of the calls may be [retries](Feedback::may_retry).
+    #[must_use]
+    pub fn starting_at(rate: Rate) -> Self {
+        Self::builder(RateLimiter::new(Unlimited)).start(rate).retries(0.1).build()
+    }
+}
+
+impl<L: OwnedLimiter> fmt::Debug for FeedbackBuilder<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FeedbackBuilder")
-            .field("limiter", &self.limiter)
-            .field("dialects", &self.options.dialects)
-            .field("max_wait", &self.options.max_wait)
-            .field("search", &self.search)
-            .field("retries", &self.retries)
-            .finish_non_exhaustive()
+        f.debug_struct("FeedbackBuilder").field("limiter", &self.limiter).finish_non_exhaustive()
     }
 }

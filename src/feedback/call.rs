@@ -98,18 +98,17 @@ impl<L: OwnedLimiter> Call<L> {
     }
 
     fn answered(&mut self, answer: Answer) -> impl Future<Output = Answer> + Send + use<L> {
-        if let (Some(destination), Some(_)) = (self.feedback.destination.clone(), &self.place) {
-            if let Some(bucket) = destination.bucket(&answer) {
+        if let (Some(home), Some(_)) = (&self.feedback.home, &self.place) {
+            let (bucket, all) = home(&answer);
+            if let Some(bucket) = bucket {
                 self.move_to(bucket);
             }
-            if answer.is_global && answer.is_refused() {
-                // It says nothing of their quotas, and the limiter is not of this server alone.
-                let Answer { verdict, wait, least_wait, date, .. } = answer;
-                let refusal = Answer { verdict, wait, least_wait, date, ..Answer::default() };
-                for bucket in destination.all_buckets() {
-                    if !Arc::ptr_eq(&bucket.shared, &self.feedback.shared) {
-                        let _ = bucket.shared.learn(self.sent, [0; 4], &refusal, false);
-                    }
+            // It says nothing of their quotas, and the limiter is not of this server alone.
+            let Answer { verdict, wait, least_wait, date, .. } = answer;
+            let refusal = Answer { verdict, wait, least_wait, date, ..Answer::default() };
+            for bucket in all {
+                if !Arc::ptr_eq(&bucket.shared, &self.feedback.shared) {
+                    let _ = bucket.shared.learn(self.sent, [0; 4], &refusal, false);
                 }
             }
         }

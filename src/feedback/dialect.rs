@@ -4,12 +4,11 @@ use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::answer::{Answer, Meter, Unit, Verdict};
+use super::answer::{Answer, Unit, Verdict};
 use super::grpc;
-use super::headers::{By, Headers};
+use super::headers::{By, Headers, Judged};
 use super::ietf;
-use super::judge::Judged;
-use super::quota::{Fields, Part, Quotas};
+use super::quota::{Part, Reader};
 use super::text::{Form, When};
 
 type Name = Cow<'static, str>;
@@ -175,45 +174,42 @@ impl Dialect {
         Self { is_continuous: true, ..self }
     }
 
-    fn applies(&self, fields: &Fields<'_>) -> bool {
+    fn applies(&self, reader: &Reader<'_>) -> bool {
         let mut marks = self.fields.iter().filter(|(_, means)| *means == Means::Mark).peekable();
         if marks.peek().is_some() {
-            return marks.any(|(name, _)| fields.has(name));
+            return marks.any(|(name, _)| reader.has(name));
         }
         let is_there = |(name, means): &(Name, Means)| match means {
-            Means::Family => fields.has_family(name),
-            _ => fields.has(name),
+            Means::Family => reader.has_family(name),
+            _ => reader.has(name),
         };
         self.fields.is_empty() || self.fields.iter().any(is_there)
     }
 
     /// Adds what it says to what others have read.
-    fn read(&self, fields: &mut Fields<'_>, answer: &mut Answer) {
-        let mut quotas = Quotas::default();
+    fn read(&self, reader: &mut Reader<'_>) {
         for (name, means) in &self.fields {
             match means {
-                Means::Mark => {}
-                Means::Quota(unit, part) => quotas.read(fields, name, (*unit, "", *part), answer),
-                Means::Family => quotas.read_family(fields, name, answer),
-                Means::Structured(policies) => ietf::read(fields, name, policies, answer),
-                Means::Wait(form) => {
-                    answer.wait = answer.wait.or_else(|| fields.time(name, *form, answer));
+                Means::Quota(unit, part) => reader.quota(name, *unit, "", *part),
+                Means::Family => reader.family(name),
+                Means::Structured(policies) => ietf::read(reader, name, policies),
+                Means::Wait(form) if reader.answer.wait.is_none() => {
+                    reader.answer.wait = reader.time(name, *form);
                 }
-                Means::Bucket | Means::BucketOfResource if answer.bucket.is_none() => {
-                    answer.bucket = fields.get(name).map(Cow::into_owned);
-                    answer.is_per_resource = *means == Means::BucketOfResource;
+                Means::Bucket | Means::BucketOfResource if reader.answer.bucket.is_none() => {
+                    reader.answer.bucket = reader.get(name).map(Cow::into_owned);
+                    reader.answer.is_per_resource = *means == Means::BucketOfResource;
                 }
-                Means::Bucket | Means::BucketOfResource => {}
                 Means::Global => {
-                    answer.is_global |= fields.get(name).is_some_and(|text| text.trim() == "true");
+                    let is_global = reader.get(name).is_some_and(|text| text.trim() == "true");
+                    reader.answer.is_global |= is_global;
                 }
-                Means::Grpc => grpc::read(fields, answer),
+                Means::Grpc => grpc::read(reader),
+                Means::Mark | Means::Wait(_) | Means::Bucket | Means::BucketOfResource => {}
             }
         }
-        let is_continuous = self.is_continuous;
-        let meters = quotas.meters().map(|(unit, of)| (unit, Meter { is_continuous, ..of }));
-        answer.meters.extend(meters);
-        answer.least_wait = answer.least_wait.or(self.least_wait);
+        reader.end_of_dialect(self.is_continuous);
+        reader.answer.least_wait = reader.answer.least_wait.or(self.least_wait);
     }
 
     /// GitHub: `x-ratelimit-*`; 403 with `Retry-After` or with nothing left is a refusal. A refusal that gives no
@@ -383,17 +379,16 @@ impl Dialects {
     }
 
     pub(super) fn read_response(&self, status: u16, response: &Judged<'_>) -> Answer {
-        let mut answer = Answer { status, ..Answer::default() };
-        let mut fields = Fields::new(response.headers);
+        let mut reader = Reader::new(status, response.headers);
         let since = |time: Option<When>| time.map(|time| time.after(Duration::ZERO));
-        answer.date = since(fields.time("date", Form::HttpDate, &mut answer));
-        let age = since(fields.time("age", Form::Seconds, &mut answer));
-        let waits = WAITS.map(|(name, form)| fields.time(name, form, &mut answer));
-        let named = fields.named_wait(&mut answer);
-        // Each applies by the fields that no other has read yet.
-        let applying = self.list.iter().filter(|one| self.is_sure || one.applies(&fields));
+        reader.answer.date = since(reader.time("date", Form::HttpDate));
+        let age = since(reader.time("age", Form::Seconds));
+        let waits = WAITS.map(|(name, form)| reader.time(name, form));
+        let named = reader.named_wait();
+        let applying = self.list.iter().filter(|one| self.is_sure || one.applies(&reader));
         let applying: Vec<_> = applying.collect();
-        applying.iter().for_each(|dialect| dialect.read(&mut fields, &mut answer));
+        applying.iter().for_each(|dialect| dialect.read(&mut reader));
+        let mut answer = reader.answer;
         answer.dialect = applying.first().map(|dialect| dialect.name.clone());
         answer.wait = waits.into_iter().chain([named]).fold(answer.wait, Option::or);
         if answer.is_accepted() {
@@ -413,8 +408,7 @@ impl Dialects {
                 answer.verdict = verdict;
             }
         }
-        let is_old = age.is_some_and(|age| !age.is_zero());
-        answer.keep_tightest(is_old);
+        answer.keep_tightest(age.is_some_and(|age| !age.is_zero()));
         if let Some(body) = response.body {
             grpc::read_body(body, &mut answer);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode, header};
 
 use super::answer::{Answer, Verdict};
-use super::quota::Fields;
+use super::quota::Reader;
 use super::text::{Form, When, base64};
 
 /// The head of a response whose trailer says how the call went.
@@ -22,24 +22,24 @@ pub(super) fn is_open(status: StatusCode, headers: &HeaderMap) -> bool {
 
 /// Reads how the call ended, and when to repeat one that was refused: `grpc-retry-pushback-ms`, or `RetryInfo` in the
 /// details.
-pub(super) fn read(fields: &Fields<'_>, answer: &mut Answer) {
-    answer.verdict = match fields.get("grpc-status").as_deref().map(str::trim) {
+pub(super) fn read(reader: &mut Reader<'_>) {
+    reader.answer.verdict = match reader.get("grpc-status").as_deref().map(str::trim) {
         Some("8") => Verdict::Refused,
         Some("14") => Verdict::Unavailable,
         _ => return,
     };
-    if let Some(pushback) = fields.get("grpc-retry-pushback-ms") {
+    if let Some(pushback) = reader.get("grpc-retry-pushback-ms") {
         match pushback.trim().parse::<i32>().map(u64::try_from) {
-            Ok(Ok(millis)) => answer.wait = Some(When::After(Duration::from_millis(millis))),
+            Ok(Ok(millis)) => reader.answer.wait = Some(When::After(Duration::from_millis(millis))),
             // As gRPC has it, what is negative or no number asks not to repeat the call.
-            Ok(Err(_)) | Err(_) => answer.is_final = true,
+            Ok(Err(_)) | Err(_) => reader.answer.is_final = true,
         }
-    } else if let Some(details) = fields.get("grpc-status-details-bin") {
+    } else if let Some(details) = reader.get("grpc-status-details-bin") {
         // Of several values the first counts.
         let bytes = base64(details.split(',').next().unwrap_or_default().trim());
         let delay = bytes.and_then(|bytes| retry_delay(&bytes));
-        answer.malformed += u32::from(delay.is_none());
-        answer.wait = delay.flatten().map(When::After).or(answer.wait);
+        reader.answer.malformed += u32::from(delay.is_none());
+        reader.answer.wait = delay.flatten().map(When::After).or(reader.answer.wait);
     }
 }
 

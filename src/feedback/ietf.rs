@@ -3,10 +3,11 @@
 //! Versions up to 6 have plain fields (`RateLimit-Limit`, `-Remaining`, `-Reset`), which are a
 //! [`Dialect`](super::Dialect).
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use super::answer::{Answer, Meter, Unit};
-use super::quota::Fields;
+use super::answer::{Meter, Unit};
+use super::quota::Reader;
 use super::text::{When, base64, whole};
 
 /// Splits what is not in quotes.
@@ -19,118 +20,91 @@ fn split(text: &str, at: char) -> impl Iterator<Item = &str> {
     parts.map(str::trim)
 }
 
-/// An item of a list: a string or a token, and its parameters.
+/// An item of a list: a policy, or what remains of one.
 struct Item<'a> {
     name: &'a str,
-    parameters: Vec<(&'a str, &'a str)>,
+    /// `None`: bytes and places in flight are not counted.
+    unit: Option<Unit>,
+    number: u64,
+    time: Option<Duration>,
+    /// Such as a user or an application.
+    partition: Option<String>,
 }
 
 impl<'a> Item<'a> {
-    fn new(name: &'a str, parameters: impl Iterator<Item = &'a str>) -> Self {
-        let each = parameters.map(|text| text.split_once('=').unwrap_or((text, "")));
-        Self { name, parameters: each.collect() }
+    fn list(text: &'a str, numbers: &[&str], times: &[&str]) -> Vec<Option<Self>> {
+        split(text, ',').map(|item| Self::parse(item, numbers, times)).collect()
     }
 
-    /// `None`: it has no name.
-    fn parse(text: &'a str) -> Option<Self> {
+    /// By the names that its number and its time have in different versions. `None`: it is malformed.
+    fn parse(text: &'a str, numbers: &[&str], times: &[&str]) -> Option<Self> {
         let mut parts = split(text, ';');
-        let name = parts.next()?;
-        let name = match name.strip_prefix('"') {
-            Some(name) => name.strip_suffix('"')?,
-            None => {
-                Some(name).filter(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()))?
-            }
+        let name = match parts.next()? {
+            name if name.starts_with(|c: char| c.is_ascii_alphabetic()) => name,
+            name => name.strip_prefix('"')?.strip_suffix('"')?,
         };
-        Some(Self::new(name, parts))
-    }
-
-    fn get(&self, name: &str) -> Option<&'a str> {
-        self.parameters.iter().find(|(other, _)| *other == name).map(|(_, value)| *value)
-    }
-
-    /// The first of these parameters that is there. Outer: it is no number. Inner: whether it is there.
-    fn number(&self, names: &[&str]) -> Option<Option<u64>> {
-        let text = names.iter().find_map(|name| self.get(name));
-        text.map_or(Some(None), |text| whole(text).map(Some))
-    }
-
-    fn seconds(&self, names: &[&str]) -> Option<Option<Duration>> {
-        Some(self.number(names)?.map(Duration::from_secs))
-    }
-
-    /// Bytes and places in flight are not counted.
-    fn unit(&self) -> Option<Unit> {
-        match self.get("qu").map(|unit| unit.trim_matches('"')) {
-            None | Some("request" | "requests") => Some(Unit::Requests),
-            Some("token" | "tokens") => Some(Unit::Tokens),
-            Some(_) => None,
-        }
-    }
-
-    /// The partition of a quota, such as a user or an application.
-    fn partition(&self) -> Option<String> {
-        let key = self.get("pk")?.strip_prefix(':')?.strip_suffix(':')?;
-        Some(base64(key)?.escape_ascii().to_string())
-    }
-
-    fn meter(&self, policy: Option<&Self>) -> Option<Meter> {
-        let of_policy = |item: &Self| Some((item.number(&["q"])?, item.seconds(&["w"])?));
-        let (limit, window) = policy.and_then(of_policy).unwrap_or_default();
-        // `a` and `w` are the names of a change to the draft, the last ones those of version 7.
-        Some(Meter {
-            limit: self.number(&["limit"])?.or(limit),
-            window,
-            remaining: Some(self.number(&["r", "a", "remaining"])??),
-            reset: self.seconds(&["t", "w", "reset"])?.map(When::After),
-            is_continuous: false,
+        let parameters: Vec<_> = parts.filter_map(|text| text.split_once('=')).collect();
+        let get = |names: &[&str]| {
+            let of = |name: &&str| parameters.iter().find(|(other, _)| other == name);
+            names.iter().find_map(of).map(|(_, value)| *value)
+        };
+        let partition = |key: &str| base64(key.strip_prefix(':')?.strip_suffix(':')?);
+        let time = match get(times) {
+            Some(text) => Some(Duration::from_secs(whole(text)?)),
+            None => None,
+        };
+        Some(Self {
+            name,
+            unit: match get(&["qu"]).map(|unit| unit.trim_matches('"')) {
+                None | Some("request" | "requests") => Some(Unit::Requests),
+                Some("token" | "tokens") => Some(Unit::Tokens),
+                Some(_) => None,
+            },
+            number: whole(get(numbers)?)?,
+            time,
+            partition: get(&["pk"]).and_then(partition).map(|key| key.escape_ascii().to_string()),
         })
     }
 }
 
-/// Reads both fields. All quotas hold for the same request, so their names are no buckets: those are the partitions of
-/// the policies, or of the quotas if these have none. A server may send the closest quota only.
-pub(super) fn read(fields: &Fields<'_>, limits: &str, policies: &str, answer: &mut Answer) {
-    let Some(limits) = fields.get(limits) else { return };
+/// Reads both fields. All quotas hold for the same request, so their names are no buckets: those are the partitions. A
+/// server may send the closest quota only.
+pub(super) fn read(reader: &mut Reader<'_>, limits: &str, policies: &str) {
+    let Some(mut limits) = reader.get(limits) else { return };
+    let mut policies = reader.get(policies);
     let first = limits.split(';').next().unwrap_or_default();
-    // Version 7 has one quota.
     if first.contains('=') && !first.starts_with('"') {
-        let members = limits.split(',').map(|member| member.split(';').next().unwrap_or_default());
-        let item = Item::new("", members.map(str::trim));
-        match item.meter(None) {
-            Some(meter) => answer.meters.push((Unit::Requests, meter)),
-            None => answer.malformed += 1,
-        }
-        return;
+        // Version 7 has one quota, as a dictionary: `limit=100, remaining=50, reset=30`.
+        limits = Cow::from(format!("one;{}", limits.replace(',', ";")));
+        policies = Some(limits.clone());
     }
-    let policies = fields.get(policies);
-    let policies = policies.iter().flat_map(|text| split(text, ',')).filter_map(|text| {
-        let policy = Item::parse(text).filter(|item| {
-            matches!(item.number(&["q"]), Some(Some(_))) && item.number(&["w"]).is_some()
-        });
-        answer.malformed += u32::from(policy.is_none());
-        policy
-    });
-    let policies: Vec<_> = policies.collect();
-    let counted = policies.iter().filter(|policy| policy.unit().is_some());
-    let mut partitions: Vec<_> = counted.filter_map(Item::partition).collect();
-    let is_of_policies = !partitions.is_empty();
-    for text in split(&limits, ',') {
-        let item = Item::parse(text);
-        let read = item.and_then(|item| {
-            let policy = policies.iter().find(|policy| policy.name == item.name);
-            Some((policy.map_or(Some(Unit::Requests), Item::unit), item.meter(policy)?, item))
-        });
-        match read {
-            Some((Some(unit), meter, item)) => {
-                answer.meters.push((unit, meter));
-                partitions.extend(item.partition().filter(|_| !is_of_policies));
-            }
-            Some((None, ..)) => {}
-            None => answer.malformed += 1,
-        }
+    let policies = policies.as_deref().map(|text| Item::list(text, &["q", "limit"], &["w"]));
+    let policies = policies.unwrap_or_default();
+    // `a` and `w` are the names of a change to the draft.
+    let limits = Item::list(&limits, &["r", "a", "remaining"], &["t", "reset", "w"]);
+    let all = policies.iter().chain(&limits);
+    reader.answer.malformed += all.map(|item| u32::from(item.is_none())).sum::<u32>();
+    let mut partitions = Vec::new();
+    for item in limits.into_iter().flatten() {
+        let policy = policies.iter().flatten().find(|policy| policy.name == item.name);
+        let Some(unit) = policy.map_or(Some(Unit::Requests), |policy| policy.unit) else {
+            continue;
+        };
+        let meter = Meter {
+            limit: policy.map(|policy| policy.number),
+            window: policy.and_then(|policy| policy.time),
+            remaining: Some(item.number),
+            reset: item.time.map(When::After),
+            is_continuous: false,
+        };
+        reader.answer.meters.push((unit, meter));
+        partitions.extend(item.partition);
     }
+    let counted = policies.into_iter().flatten().filter(|policy| policy.unit.is_some());
+    partitions.extend(counted.filter_map(|policy| policy.partition));
+    partitions.sort();
     partitions.dedup();
     if !partitions.is_empty() {
-        answer.bucket.get_or_insert(partitions.join(","));
+        reader.answer.bucket.get_or_insert(partitions.join(","));
     }
 }

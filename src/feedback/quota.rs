@@ -1,4 +1,4 @@
-//! Reads the fields of quotas, under the names that servers have for them.
+//! Reads the fields of a response: those of quotas under the names that servers have for them.
 //!
 //! A name is a prefix, one of a few words, and perhaps the name of the quota before or behind the word:
 //! `X-RateLimit-Remaining`, `X-RateLimit-Requests-Reset`, `Rate-Limit-Total`, `X-RateLimit-Remaining-short`. A value
@@ -59,35 +59,37 @@ fn unit(quota: &str) -> Option<Unit> {
     }
 }
 
-/// The fields of a response. Those of quotas are read once each: by the first dialect that knows the name.
-pub(super) struct Fields<'a> {
+/// Reads a response. Each field of a quota is read once: by the first dialect that knows its name.
+pub(super) struct Reader<'a> {
     headers: &'a dyn Headers,
     names: Option<Vec<&'a str>>,
     /// Those that may be of a quota and are not read yet, in lower case.
     unread: Vec<String>,
+    /// What one dialect has read, by what each quota counts and by its name.
+    quotas: Vec<(Unit, String, Quota)>,
+    pub(super) answer: Answer,
 }
 
-impl<'a> Fields<'a> {
-    pub(super) fn new(headers: &'a dyn Headers) -> Self {
+impl<'a> Reader<'a> {
+    pub(super) fn new(status: u16, headers: &'a dyn Headers) -> Self {
         let names = headers.names();
         // Most fields of a response are of no quota, and are not copied.
         let is_kept = |name: &&&str| {
             let has = |part: &str| {
-                { name.as_bytes().windows(part.len()) }
-                    .any(|at| at.eq_ignore_ascii_case(part.as_bytes()))
+                let mut parts = name.as_bytes().windows(part.len());
+                parts.any(|at| at.eq_ignore_ascii_case(part.as_bytes()))
             };
             has("limit-") || has(WAIT) && !name.eq_ignore_ascii_case(WAIT)
         };
         let usual = || USUAL.split(' ').flat_map(|of| WORDS.map(|(word, _)| format!("{of}{word}")));
         let mut unread: Vec<_> = match &names {
-            Some(names) => {
-                names.iter().filter(is_kept).map(|name| name.to_ascii_lowercase()).collect()
-            }
+            Some(all) => all.iter().filter(is_kept).map(|name| name.to_ascii_lowercase()).collect(),
             None => usual().filter(|name| headers.field(name).is_some()).collect(),
         };
         // Each is compared with each.
         unread.truncate(64);
-        Self { headers, names, unread }
+        let answer = Answer { status, ..Answer::default() };
+        Self { headers, names, unread, quotas: Vec::new(), answer }
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -102,68 +104,53 @@ impl<'a> Fields<'a> {
     }
 
     /// A time: the longest, if the field was sent several times.
-    pub(super) fn time(&self, name: &str, form: Form, answer: &mut Answer) -> Option<When> {
-        let time = longest(form, &self.get(name)?, answer.date);
-        answer.malformed += u32::from(time.is_none());
+    pub(super) fn time(&mut self, name: &str, form: Form) -> Option<When> {
+        let time = longest(form, &self.get(name)?, self.answer.date);
+        self.answer.malformed += u32::from(time.is_none());
         time
     }
 
     /// The longest time to wait of limiters with names: `Retry-After-short` of `NestJS`, `X-RateLimit-Retry-After` of
     /// Symfony, `LLM_Provider-Retry-After` of `LiteLLM`.
-    pub(super) fn named_wait(&self, answer: &mut Answer) -> Option<When> {
-        let waits = self.unread.iter().filter(|name| name.contains(WAIT) && !name.ends_with("-ms"));
-        waits.filter_map(|name| self.time(name, Form::Any, answer)).max()
+    pub(super) fn named_wait(&mut self) -> Option<When> {
+        let mut waits = self.unread.clone();
+        waits.retain(|name| name.contains(WAIT) && !name.ends_with("-ms"));
+        waits.iter().filter_map(|name| self.time(name, Form::Any)).max()
     }
 
     pub(super) fn has_family(&self, prefix: &str) -> bool {
         self.unread.iter().any(|name| name.strip_prefix(prefix).and_then(split).is_some())
     }
-}
-
-/// What the fields of one dialect say, by what each quota counts and by its name.
-#[derive(Default)]
-pub(super) struct Quotas(Vec<(Unit, String, Quota)>);
-
-impl Quotas {
-    /// Reads one field of a quota.
-    pub(super) fn read(
-        &mut self,
-        fields: &mut Fields<'_>,
-        name: &str,
-        (unit, of, part): (Unit, &str, Part),
-        answer: &mut Answer,
-    ) {
-        let Some(text) = fields.get(name) else { return };
-        fields.unread.retain(|unread| !unread.eq_ignore_ascii_case(name));
-        let at = self.0.iter().position(|(other, name, _)| (*other, &**name) == (unit, of));
-        let at = at.unwrap_or_else(|| {
-            self.0.push((unit, of.to_owned(), Quota::default()));
-            self.0.len() - 1
-        });
-        answer.malformed += u32::from(self.0[at].2.read(part, &text).is_none());
-    }
 
     /// Reads the fields whose names begin so, the ones with the more exact words first.
-    pub(super) fn read_family(
-        &mut self,
-        fields: &mut Fields<'_>,
-        prefix: &str,
-        answer: &mut Answer,
-    ) {
+    pub(super) fn family(&mut self, prefix: &str) {
         let split = |name: &String| Some((split(name.strip_prefix(prefix)?)?, name.clone()));
-        let mut found: Vec<_> = fields.unread.iter().filter_map(split).collect();
+        let mut found: Vec<_> = self.unread.iter().filter_map(split).collect();
         found.sort();
         for ((word, of), name) in found {
             if let Some(unit) = unit(&of) {
-                let of = format!("{prefix}{of}");
-                self.read(fields, &name, (unit, &of, WORDS[word].1), answer);
+                self.quota(&name, unit, &format!("{prefix}{of}"), WORDS[word].1);
             }
         }
     }
 
-    /// One meter for each quota, and each limiter of a chain.
-    pub(super) fn meters(&self) -> impl Iterator<Item = (Unit, Meter)> {
-        self.0.iter().flat_map(|(unit, _, quota)| quota.meters().map(|meter| (*unit, meter)))
+    /// Reads a part of the quota `of`.
+    pub(super) fn quota(&mut self, name: &str, unit: Unit, of: &str, part: Part) {
+        let Some(text) = self.get(name) else { return };
+        self.unread.retain(|unread| !unread.eq_ignore_ascii_case(name));
+        let at = self.quotas.iter().position(|(other, name, _)| (*other, &**name) == (unit, of));
+        let at = at.unwrap_or_else(|| {
+            self.quotas.push((unit, of.to_owned(), Quota::default()));
+            self.quotas.len() - 1
+        });
+        self.answer.malformed += u32::from(self.quotas[at].2.read(part, &text).is_none());
+    }
+
+    /// A dialect has been read: one meter for each quota, and each limiter of a chain.
+    pub(super) fn end_of_dialect(&mut self, is_continuous: bool) {
+        for (unit, _, quota) in std::mem::take(&mut self.quotas) {
+            self.answer.meters.extend(quota.meters(is_continuous).map(|meter| (unit, meter)));
+        }
     }
 }
 
@@ -205,7 +192,7 @@ impl Quota {
         Some(())
     }
 
-    fn meters(&self) -> impl Iterator<Item = Meter> {
+    fn meters(&self, is_continuous: bool) -> impl Iterator<Item = Meter> {
         let Self { limit, remaining, reset, window } = self;
         // Lists of one length are of the same limiters. Else the later reset counts, and the first limit: what follows it are
         // the policies of drafts of the IETF.
@@ -215,7 +202,7 @@ impl Quota {
             remaining: remaining.get(at).copied(),
             reset: if reset.len() == length { reset.get(at) } else { reset.iter().max() }.copied(),
             window: *window,
-            is_continuous: false,
+            is_continuous,
         })
     }
 }

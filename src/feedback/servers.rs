@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::answer::Answer;
 use super::builder::FeedbackBuilder;
-use super::observer::Feedback;
+use super::observer::{Feedback, Heard};
 use super::routes::{Route, Routes, resource, route};
 use crate::limiter::OwnedLimiter;
 use crate::sync::{Mutex, Ordering};
@@ -198,7 +198,7 @@ pub(crate) struct Table<L: OwnedLimiter> {
 }
 
 struct Limits<L: OwnedLimiter> {
-    /// The servers of each limit, of which most have one only.
+    /// The servers of each limit, by name. Most limits have one only.
     by_key: HashMap<Box<str>, HashMap<Box<str>, Arc<Server<L>>>>,
     /// How many servers were added, or found no room, since all were looked at, and how many that left.
     misses: usize,
@@ -251,7 +251,7 @@ impl<L: OwnedLimiter> Table<L> {
         if let Some(other) = &other {
             builder.options.is_alone = Arc::clone(&other.builder.options.is_alone);
         }
-        let server = Arc::new(Server::new(name, builder));
+        let server = Arc::new(Server::new(builder));
         // Without room nothing is kept of it.
         if limits.left + limits.misses < MOST {
             let servers = limits.by_key.entry(key.into()).or_default();
@@ -266,15 +266,21 @@ impl<L: OwnedLimiter> Table<L> {
 
     pub(crate) fn learned(&self) -> Vec<Learned<L>> {
         let limits = self.limits.lock();
-        let servers = { limits.by_key.iter() }
-            .flat_map(|(key, servers)| servers.values().map(move |server| (key, server)));
-        servers.flat_map(|(key, server)| server.learned(key)).collect()
+        let mut learned = Vec::new();
+        for (limit, servers) in &limits.by_key {
+            for (server, of_server) in servers {
+                learned.extend(of_server.known.lock().buckets.iter().map(|(bucket, feedback)| {
+                    let [limit, server, bucket] = [limit, server, bucket].map(ToString::to_string);
+                    Learned { limit, server, bucket, feedback: feedback.clone() }
+                }));
+            }
+        }
+        learned
     }
 }
 
 /// One server.
 struct Server<L: OwnedLimiter> {
-    name: Box<str>,
     builder: FeedbackBuilder<L>,
     known: Mutex<Known<L>>,
 }
@@ -288,40 +294,11 @@ struct Known<L: OwnedLimiter> {
     routes: Routes,
 }
 
-/// The server and the route of a call.
-pub(super) struct Destination<L: OwnedLimiter> {
-    server: Arc<Server<L>>,
-    route: Route,
-    resource: Option<Box<str>>,
-}
-
-impl<L: OwnedLimiter> Destination<L> {
-    /// What was learned of the bucket to which the call belongs, if the answer names it.
-    pub(super) fn bucket(&self, answer: &Answer) -> Option<Feedback<L>> {
-        let name = answer.bucket.as_deref().filter(|name| !name.is_empty())?;
-        let resource = self.resource.as_deref().filter(|_| answer.is_per_resource);
-        let mut known = self.server.known.lock();
-        known.is_parted |= resource.is_some();
-        known.routes.learn(&self.route, name);
-        let bucket = self.server.named(&mut known, name, resource);
-        let is_one_of_several = known.buckets.len() > 1;
-        drop(known);
-        if is_one_of_several {
-            self.server.share_limiter();
-        }
-        bucket
-    }
-
-    pub(super) fn all_buckets(&self) -> Vec<Feedback<L>> {
-        self.server.known.lock().buckets.values().cloned().collect()
-    }
-}
-
 impl<L: OwnedLimiter> Server<L> {
-    fn new(name: &str, builder: FeedbackBuilder<L>) -> Self {
+    fn new(builder: FeedbackBuilder<L>) -> Self {
         let buckets = HashMap::from([("".into(), builder.clone().build())]);
         let known = Mutex::new(Known { buckets, is_parted: false, routes: Routes::default() });
-        Self { name: name.into(), builder, known }
+        Self { builder, known }
     }
 
     fn build(&self) -> Feedback<L> {
@@ -337,8 +314,28 @@ impl<L: OwnedLimiter> Server<L> {
             .or_else(|| known.buckets.get("").or_else(|| known.buckets.values().next()).cloned());
         drop(known);
         let bucket = bucket.unwrap_or_else(|| self.build());
-        let destination = Some(Arc::new(Destination { server: self, route, resource }));
-        Feedback { destination, ..bucket }
+        let home = move |answer: &Answer| self.heard(&route, resource.as_deref(), answer);
+        Feedback { home: Some(Arc::new(home)), ..bucket }
+    }
+
+    /// What was learned of the bucket that the answer to a call names, and of all buckets of which it holds.
+    fn heard(&self, route: &Route, resource: Option<&str>, answer: &Answer) -> Heard<L> {
+        let mut known = self.known.lock();
+        let mut bucket = None;
+        if let Some(name) = answer.bucket.as_deref().filter(|name| !name.is_empty()) {
+            let resource = resource.filter(|_| answer.is_per_resource);
+            known.is_parted |= resource.is_some();
+            known.routes.learn(route, name);
+            bucket = self.named(&mut known, name, resource);
+        }
+        let is_for_all = answer.is_global && answer.is_refused();
+        let all = known.buckets.values().filter(|_| is_for_all).cloned().collect();
+        let is_one_of_several = known.buckets.len() > 1;
+        drop(known);
+        if is_one_of_several {
+            self.share_limiter();
+        }
+        (bucket, all)
     }
 
     /// The bucket of this name, or the part of it that this resource has for itself. `None`: there are too many.
@@ -384,17 +381,6 @@ impl<L: OwnedLimiter> Server<L> {
 
     fn is_idle(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) == 1 && self.known.lock().buckets.values().all(Feedback::is_idle)
-    }
-
-    fn learned(&self, key: &str) -> Vec<Learned<L>> {
-        let known = self.known.lock();
-        let learned = known.buckets.iter().map(|(name, feedback)| Learned {
-            limit: key.to_owned(),
-            server: self.name.to_string(),
-            bucket: name.to_string(),
-            feedback: feedback.clone(),
-        });
-        learned.collect()
     }
 }
 
