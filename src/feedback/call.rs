@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::answer::{Answer, Verdict};
 use super::gate::{Gate, LEARNED, Units, array};
-use super::grpc::{self, Head};
+use super::grpc;
 use super::headers::{By, Headers};
 use super::observer::Feedback;
 use super::state::Action;
@@ -58,7 +58,7 @@ pub struct Call<L: OwnedLimiter> {
     place: Option<Grant<'static, Gate>>,
     sent: Nanos,
     /// The head of its response, if the rest may say more.
-    head: Option<Head>,
+    head: Option<Box<(StatusCode, HeaderMap)>>,
 }
 
 impl<L: OwnedLimiter> Call<L> {
@@ -75,8 +75,7 @@ impl<L: OwnedLimiter> Call<L> {
         status: S,
         headers: &H,
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
-        let answer = self.feedback.shared.read(status.into(), &By(headers), None);
-        self.answered(answer)
+        self.answered(status.into(), &By(headers), None)
     }
 
     /// As [`observe`](Self::observe), for a client that has read the body, which is for
@@ -91,13 +90,18 @@ impl<L: OwnedLimiter> Call<L> {
         headers: &H,
         body: &[u8],
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
-        let answer = self.feedback.shared.read(status.into(), &By(headers), Some(body));
         // It is not heard again with the rest of the body.
         self.head = None;
-        self.answered(answer)
+        self.answered(status.into(), &By(headers), Some(body))
     }
 
-    fn answered(&mut self, answer: Answer) -> impl Future<Output = Answer> + Send + use<L> {
+    fn answered(
+        &mut self,
+        status: u16,
+        headers: &dyn Headers,
+        body: Option<&[u8]>,
+    ) -> impl Future<Output = Answer> + Send + use<L> {
+        let answer = self.feedback.shared.read(status, headers, body);
         if let (Some(home), Some(_)) = (&self.feedback.home, &self.place) {
             let (bucket, all) = home(&answer);
             if let Some(bucket) = bucket {

@@ -34,8 +34,11 @@ type Name = Cow<'static, str>;
 #[must_use = "a dialect does nothing until it is one of the `Dialects` of a `Feedback`"]
 pub struct Dialect {
     name: Name,
+    /// If there are any, it applies only to responses with one of these.
+    marks: Vec<Name>,
     fields: Vec<(Name, Means)>,
-    statuses: Vec<(u16, On, Verdict)>,
+    /// Of each whether it holds only with `Retry-After`, or if nothing remains.
+    statuses: Vec<(u16, bool, Verdict)>,
     least_wait: Option<Duration>,
     is_continuous: bool,
 }
@@ -43,8 +46,6 @@ pub struct Dialect {
 /// What a field of a dialect means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Means {
-    /// The dialect applies.
-    Mark,
     Quota(Unit, Part),
     /// The name is a prefix: see [`quota`](super::quota).
     Family,
@@ -57,14 +58,6 @@ enum Means {
     Global,
     /// `grpc-status`.
     Grpc,
-}
-
-/// When a status is a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum On {
-    Always,
-    /// With `Retry-After`, or if nothing remains.
-    Limited,
 }
 
 impl Dialect {
@@ -81,6 +74,7 @@ impl Dialect {
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
         Self {
             name: name.into(),
+            marks: Vec::new(),
             fields: Vec::new(),
             statuses: Vec::new(),
             least_wait: None,
@@ -95,8 +89,9 @@ impl Dialect {
 
     /// Applies it only to responses with this field, or with another one given by this method. Use it for field
     /// names that other APIs share.
-    pub fn marked_by(self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.field(name, Means::Mark)
+    pub fn marked_by(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.marks.push(name.into());
+        self
     }
 
     /// The field with the quota of a window.
@@ -144,13 +139,13 @@ impl Dialect {
 
     /// A status that means what `verdict` says.
     pub fn status(mut self, status: u16, verdict: Verdict) -> Self {
-        self.statuses.push((status, On::Always, verdict));
+        self.statuses.push((status, false, verdict));
         self
     }
 
     /// A status that is a refusal if it comes with `Retry-After` or nothing remains, and else something different.
     pub fn refused_if_limited(mut self, status: u16) -> Self {
-        self.statuses.push((status, On::Limited, Verdict::Refused));
+        self.statuses.push((status, true, Verdict::Refused));
         self
     }
 
@@ -175,9 +170,8 @@ impl Dialect {
     }
 
     fn applies(&self, reader: &Reader<'_>) -> bool {
-        let mut marks = self.fields.iter().filter(|(_, means)| *means == Means::Mark).peekable();
-        if marks.peek().is_some() {
-            return marks.any(|(name, _)| reader.has(name));
+        if !self.marks.is_empty() {
+            return self.marks.iter().any(|name| reader.has(name));
         }
         let is_there = |(name, means): &(Name, Means)| match means {
             Means::Family => reader.has_family(name),
@@ -205,7 +199,7 @@ impl Dialect {
                     reader.answer.is_global |= is_global;
                 }
                 Means::Grpc => grpc::read(reader),
-                Means::Mark | Means::Wait(_) | Means::Bucket | Means::BucketOfResource => {}
+                Means::Wait(_) | Means::Bucket | Means::BucketOfResource => {}
             }
         }
         reader.end_of_dialect(self.is_continuous);
@@ -224,18 +218,6 @@ impl Dialect {
             .least_wait(Duration::from_secs(60))
     }
 
-    /// `OpenAI`, and APIs that follow it: `x-ratelimit-*-requests` and `-tokens`, resets as `6m0s` or `20ms`.
-    pub fn openai() -> Self {
-        Self::new("openai")
-            .limit(Unit::Requests, "x-ratelimit-limit-requests")
-            .remaining(Unit::Requests, "x-ratelimit-remaining-requests")
-            .reset(Unit::Requests, "x-ratelimit-reset-requests", Form::Duration)
-            .limit(Unit::Tokens, "x-ratelimit-limit-tokens")
-            .remaining(Unit::Tokens, "x-ratelimit-remaining-tokens")
-            .reset(Unit::Tokens, "x-ratelimit-reset-tokens", Form::Duration)
-            .continuous()
-    }
-
     /// Anthropic: `anthropic-ratelimit-*`, resets as RFC 3339; 529 means overloaded. `tokens` is the tightest
     /// limit in force, beside `input-tokens` and `output-tokens`.
     pub fn anthropic() -> Self {
@@ -248,60 +230,6 @@ impl Dialect {
             .field("anthropic-ratelimit-", Means::Family)
             .status(529, Verdict::Unavailable)
             .continuous()
-    }
-
-    /// Discord: `X-RateLimit-*` with `-Reset-After` in seconds with decimals, `-Bucket` and `-Global`. Each channel, guild
-    /// and webhook of a [route](super::Servers::at) has the bucket for itself.
-    pub fn discord() -> Self {
-        Self::new("discord")
-            .marked_by("x-ratelimit-bucket")
-            .marked_by("x-ratelimit-reset-after")
-            .marked_by("x-ratelimit-scope")
-            .marked_by("x-ratelimit-global")
-            .field("x-ratelimit-", Means::Family)
-            .field("x-ratelimit-bucket", Means::BucketOfResource)
-            .global("x-ratelimit-global")
-    }
-
-    /// X, once Twitter, with its limits for a day (`x-app-limit-24hour-*`, `x-user-limit-24hour-*`), and others with
-    /// `x-rate-limit-*`, such as `Yii` and `AspNetCoreRateLimit`, whatever form the reset has.
-    pub fn x() -> Self {
-        Self::new("x")
-            .field("x-rate-limit-", Means::Family)
-            .field("x-app-limit-24hour-", Means::Family)
-            .field("x-user-limit-24hour-", Means::Family)
-    }
-
-    /// Shopify: `X-Shopify-Shop-Api-Call-Limit: 32/40`, without a reset.
-    pub fn shopify() -> Self {
-        Self::new("shopify").used(Unit::Requests, "x-shopify-shop-api-call-limit")
-    }
-
-    /// `RateLimit` and `RateLimit-Policy` of the current drafts of the IETF, as structured fields.
-    pub fn ietf() -> Self {
-        Self::new("ietf").structured("ratelimit", "ratelimit-policy")
-    }
-
-    /// `RateLimit-Limit`, `-Remaining` and `-Reset` of the drafts up to version 6, and the quota's `RateLimit-Name` of
-    /// GitLab. The reset is in seconds; epoch seconds, as some servers send, are told apart by their size.
-    pub fn ietf_06() -> Self {
-        Self::new("ietf-06").field("ratelimit-", Means::Family).bucket("ratelimit-name")
-    }
-
-    /// gRPC: `grpc-status` 8 (`RESOURCE_EXHAUSTED`) is a refusal, and 14 (`UNAVAILABLE`) what 503 is to HTTP. The
-    /// time is `grpc-retry-pushback-ms`, or a `RetryInfo` in `grpc-status-details-bin`. APIs of Google that answer in JSON
-    /// have it in the [body](super::Call::observe_body) of a refusal: `"retryDelay": "28.1s"`. If that is about a quota for a
-    /// day, callers wait a minute, and twice as long each time.
-    pub fn grpc() -> Self {
-        Self::new("grpc").field("grpc-status", Means::Grpc)
-    }
-
-    /// Any other API with `X-RateLimit-Limit`, `-Remaining` and `-Reset`, or `Rate-Limit-Total`, whatever form the reset
-    /// has. Names of quotas may stand before or behind the word: `X-RateLimit-Requests-Limit` of Linear and `RapidAPI`,
-    /// `X-RateLimit-Remaining-short` of `NestJS`, `X-RateLimit-UserReset` of hapi.
-    pub fn generic() -> Self {
-        let dialect = Self::new("x-ratelimit").field("x-ratelimit-", Means::Family);
-        dialect.field("rate-limit-", Means::Family)
     }
 }
 
@@ -320,26 +248,48 @@ impl Dialect {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dialects {
+    /// If there is only one, it applies without its fields.
     list: Vec<Dialect>,
-    /// Whether the only one applies without its fields.
-    is_sure: bool,
 }
 
 impl Default for Dialects {
     fn default() -> Self {
         let list = vec![
             Dialect::anthropic(),
-            Dialect::openai(),
-            Dialect::x(),
-            Dialect::discord(),
+            // And APIs that follow it. Resets are `6m0s` or `20ms`.
+            Dialect::new("openai")
+                .limit(Unit::Requests, "x-ratelimit-limit-requests")
+                .remaining(Unit::Requests, "x-ratelimit-remaining-requests")
+                .reset(Unit::Requests, "x-ratelimit-reset-requests", Form::Duration)
+                .limit(Unit::Tokens, "x-ratelimit-limit-tokens")
+                .remaining(Unit::Tokens, "x-ratelimit-remaining-tokens")
+                .reset(Unit::Tokens, "x-ratelimit-reset-tokens", Form::Duration)
+                .continuous(),
+            // And others with `x-rate-limit-*`, such as `Yii` and `AspNetCoreRateLimit`.
+            Dialect::new("x")
+                .field("x-rate-limit-", Means::Family)
+                .field("x-app-limit-24hour-", Means::Family)
+                .field("x-user-limit-24hour-", Means::Family),
+            Dialect::new("discord")
+                .marked_by("x-ratelimit-bucket")
+                .marked_by("x-ratelimit-reset-after")
+                .marked_by("x-ratelimit-scope")
+                .marked_by("x-ratelimit-global")
+                .field("x-ratelimit-", Means::Family)
+                .field("x-ratelimit-bucket", Means::BucketOfResource)
+                .global("x-ratelimit-global"),
             Dialect::github(),
-            Dialect::shopify(),
-            Dialect::ietf(),
-            Dialect::ietf_06(),
-            Dialect::generic(),
-            Dialect::grpc(),
+            Dialect::new("shopify").used(Unit::Requests, "x-shopify-shop-api-call-limit"),
+            Dialect::new("ietf").structured("ratelimit", "ratelimit-policy"),
+            // The drafts up to version 6, and the quota's name of GitLab.
+            Dialect::new("ietf-06").field("ratelimit-", Means::Family).bucket("ratelimit-name"),
+            // `X-RateLimit-Requests-Limit` of Linear and `RapidAPI`, `X-RateLimit-UserReset` of hapi.
+            Dialect::new("x-ratelimit")
+                .field("x-ratelimit-", Means::Family)
+                .field("rate-limit-", Means::Family),
+            Dialect::new("grpc").field("grpc-status", Means::Grpc),
         ];
-        Self { list, is_sure: false }
+        Self { list }
     }
 }
 
@@ -360,14 +310,13 @@ impl Dialects {
     /// This one, whose statuses count for every response.
     #[must_use]
     pub fn only(dialect: Dialect) -> Self {
-        Self { list: vec![dialect], is_sure: true }
+        Self { list: vec![dialect] }
     }
 
     /// Adds one before the others.
     #[must_use]
     pub fn with(mut self, dialect: Dialect) -> Self {
         self.list.insert(0, dialect);
-        self.is_sure = false;
         self
     }
 
@@ -385,7 +334,8 @@ impl Dialects {
         let age = since(reader.time("age", Form::Seconds));
         let waits = WAITS.map(|(name, form)| reader.time(name, form));
         let named = reader.named_wait();
-        let applying = self.list.iter().filter(|one| self.is_sure || one.applies(&reader));
+        let is_sure = self.list.len() == 1;
+        let applying = self.list.iter().filter(|one| is_sure || one.applies(&reader));
         let applying: Vec<_> = applying.collect();
         applying.iter().for_each(|dialect| dialect.read(&mut reader));
         let mut answer = reader.answer;
@@ -403,8 +353,8 @@ impl Dialects {
         let remains_nothing = answer.meters.iter().any(|(_, meter)| meter.remaining == Some(0));
         let is_limited = answer.wait.is_some() || remains_nothing;
         let statuses = applying.iter().flat_map(|dialect| &dialect.statuses);
-        for &(_, on, verdict) in statuses.filter(|(of, ..)| *of == status) {
-            if on == On::Always || is_limited {
+        for &(of, if_limited, verdict) in statuses {
+            if of == status && (is_limited || !if_limited) {
                 answer.verdict = verdict;
             }
         }

@@ -8,9 +8,6 @@ use super::answer::{Answer, Verdict};
 use super::quota::Reader;
 use super::text::{Form, When, base64};
 
-/// The head of a response whose trailer says how the call went.
-pub(super) type Head = Box<(StatusCode, HeaderMap)>;
-
 /// Whether this is the head of a response whose trailer has the status. A gateway that answers by itself does so with
 /// another status of HTTP.
 pub(super) fn is_open(status: StatusCode, headers: &HeaderMap) -> bool {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::answer::{Answer, Meter, Unit};
 use super::headers::Headers;
-use super::text::{Form, When, count, longest, permits, times};
+use super::text::{Form, When, longest, permits, times, whole};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -73,25 +73,21 @@ pub(super) struct Reader<'a> {
 impl<'a> Reader<'a> {
     pub(super) fn new(status: u16, headers: &'a dyn Headers) -> Self {
         let names = headers.names();
-        // Most fields of a response are of no quota, and are not copied.
-        let is_kept = |name: &&&str| {
-            let has = |part: &str| {
-                let mut parts = name.as_bytes().windows(part.len());
-                parts.any(|at| at.eq_ignore_ascii_case(part.as_bytes()))
-            };
-            has("limit-") || has(WAIT) && !name.eq_ignore_ascii_case(WAIT)
-        };
+        let is_of_quota =
+            |name: &String| name.contains("limit-") || name.contains(WAIT) && name != WAIT;
         let usual = || USUAL.split(' ').flat_map(|of| WORDS.map(|(word, _)| format!("{of}{word}")));
         let mut unread: Vec<_> = match &names {
-            Some(all) => all.iter().filter(is_kept).map(|name| name.to_ascii_lowercase()).collect(),
+            Some(all) => all.iter().map(|name| name.to_ascii_lowercase()).collect(),
             None => usual().filter(|name| headers.field(name).is_some()).collect(),
         };
+        unread.retain(is_of_quota);
         // Each is compared with each.
         unread.truncate(64);
         let answer = Answer { status, ..Answer::default() };
         Self { headers, names, unread, quotas: Vec::new(), answer }
     }
 
+    #[inline]
     pub(super) fn has(&self, name: &str) -> bool {
         match &self.names {
             Some(names) => names.iter().any(|other| other.eq_ignore_ascii_case(name)),
@@ -183,7 +179,7 @@ impl Quota {
             Part::Remaining => fill(&mut self.remaining, counts()?),
             Part::Used => {
                 let (used, limit) = text.split_once('/')?;
-                let (used, limit) = (count(used)?, count(limit)?);
+                let (used, limit) = (whole(used.trim())?, whole(limit.trim())?);
                 fill(&mut self.limit, vec![limit]);
                 fill(&mut self.remaining, vec![limit.saturating_sub(used)]);
             }

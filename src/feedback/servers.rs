@@ -55,7 +55,7 @@ impl<L: OwnedLimiter> Servers<L> {
     /// Calls that take permits of `limiter`. All known dialects are read.
     #[must_use]
     pub fn new(limiter: L) -> Self {
-        Self { limiter, table: Arc::new(Table::new(None)) }
+        Self { limiter, table: Arc::new(Table::new(|builder| builder)) }
     }
 
     /// As [`new`](Self::new), with options for what is learned of each server.
@@ -74,7 +74,7 @@ impl<L: OwnedLimiter> Servers<L> {
         limiter: L,
         options: impl Fn(FeedbackBuilder<L>) -> FeedbackBuilder<L> + Send + Sync + 'static,
     ) -> Self {
-        Self { limiter, table: Arc::new(Table::new(Some(Box::new(options)))) }
+        Self { limiter, table: Arc::new(Table::new(options)) }
     }
 
     /// The limiter.
@@ -189,11 +189,9 @@ pub struct Learned<L: OwnedLimiter> {
     pub feedback: Feedback<L>,
 }
 
-type Options<L> = Box<dyn Fn(FeedbackBuilder<L>) -> FeedbackBuilder<L> + Send + Sync>;
-
 /// The servers of several limits, each with a key.
 pub(crate) struct Table<L: OwnedLimiter> {
-    options: Option<Options<L>>,
+    options: Box<dyn Fn(FeedbackBuilder<L>) -> FeedbackBuilder<L> + Send + Sync>,
     limits: Mutex<Limits<L>>,
 }
 
@@ -224,8 +222,11 @@ impl<L: OwnedLimiter> Limits<L> {
 }
 
 impl<L: OwnedLimiter> Table<L> {
-    pub(crate) fn new(options: Option<Options<L>>) -> Self {
-        Self { options, limits: Mutex::new(Limits { by_key: HashMap::new(), misses: 0, left: 0 }) }
+    pub(crate) fn new(
+        options: impl Fn(FeedbackBuilder<L>) -> FeedbackBuilder<L> + Send + Sync + 'static,
+    ) -> Self {
+        let limits = Mutex::new(Limits { by_key: HashMap::new(), misses: 0, left: 0 });
+        Self { options: Box::new(options), limits }
     }
 
     /// See [`Servers::at`]; `key` tells limits apart.
@@ -242,10 +243,7 @@ impl<L: OwnedLimiter> Table<L> {
         if limits.misses > limits.left.max(FEW) {
             limits.sweep();
         }
-        let mut builder = Feedback::builder(limiter.clone());
-        if let Some(options) = &self.options {
-            builder = options(builder);
-        }
+        let mut builder = (self.options)(Feedback::builder(limiter.clone()));
         // Of all servers of a limit, none is alone from the second on.
         let other = limits.by_key.get(key).and_then(|servers| servers.values().next().cloned());
         if let Some(other) = &other {
@@ -397,7 +395,7 @@ mod tests {
     fn a_server_without_news_is_dropped_and_one_that_is_paused_or_in_use_stays() {
         let clock = ManualClock::new();
         let keyed = KeyedRateLimiter::<String, _>::with_clock(InFlight::new(10), &clock);
-        let table = Table::new(None);
+        let table = Table::new(|builder| builder);
         let at = |key: &str| {
             table.at(key, &keyed.at(key.to_owned()), key, "").blocking_acquire(1).expect("granted")
         };

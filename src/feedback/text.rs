@@ -116,18 +116,13 @@ fn seconds(text: &str) -> Option<Duration> {
     Some(Duration::new(seconds, nanos))
 }
 
-/// A number of permits: decimals are cut off.
-pub(super) fn count(text: &str) -> Option<u64> {
-    seconds(text.trim()).map(|number| number.as_secs())
-}
-
-/// As [`count`], without what follows: parameters (`76;w=21600`) or the window (`100/30m`). Less than none is none.
+/// A number of permits, without its decimals and what follows: parameters (`76;w=21600`) or the window (`100/30m`). Less
+/// than none is none.
 pub(super) fn permits(text: &str) -> Option<u64> {
     let number = text.split([';', '/']).next()?.trim();
-    match number.strip_prefix('-') {
-        Some(number) => count(number).map(|_| 0),
-        None => count(number),
-    }
+    let positive = number.strip_prefix('-');
+    let count = seconds(positive.unwrap_or(number))?.as_secs();
+    Some(if positive.is_some() { 0 } else { count })
 }
 
 /// As .NET prints durations: `00:01:30`, or `1.02:03:04.5` with a day.
@@ -184,7 +179,7 @@ fn rfc3339(text: &str) -> Option<Duration> {
     let time = humantime::parse_rfc3339_weak(&date.replace('t', "T")).ok()?;
     let time = time.duration_since(UNIX_EPOCH).ok()?;
     let (hours, minutes) = offset[1..].split_once(':').filter(|(hours, _)| hours.len() == 2)?;
-    let offset_by = 3600 * count(hours)?.min(24) + 60 * count(minutes)?.min(60);
+    let offset_by = 3600 * whole(hours)?.min(24) + 60 * whole(minutes)?.min(60);
     let offset_by = Duration::from_secs(offset_by);
     if offset.starts_with('-') { time.checked_add(offset_by) } else { time.checked_sub(offset_by) }
 }
