@@ -1,5 +1,6 @@
 //! A call that was sent, and the report of its answer.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -10,9 +11,9 @@ use http::{HeaderMap, StatusCode};
 use super::answer::{Answer, Verdict};
 use super::gate::{Gate, LEARNED, Units, array};
 use super::grpc;
-use super::headers::{By, Headers};
+use super::headers::{Headers, Judged};
 use super::observer::Feedback;
-use super::state::Action;
+use super::state::{Action, State};
 use super::text::When;
 use crate::error::Error;
 use crate::limiter::{Granted, Hearing, OwnedLimiter, Reply, both, sealed::Sealed};
@@ -75,7 +76,7 @@ impl<L: OwnedLimiter> Call<L> {
         status: S,
         headers: &H,
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
-        self.answered(status.into(), &By(headers), None)
+        self.answered(status.into(), headers.fields(), None)
     }
 
     /// As [`observe`](Self::observe), for a client that has read the body, which is for
@@ -92,16 +93,21 @@ impl<L: OwnedLimiter> Call<L> {
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
         // It is not heard again with the rest of the body.
         self.head = None;
-        self.answered(status.into(), &By(headers), Some(body))
+        self.answered(status.into(), headers.fields(), Some(body))
     }
 
     fn answered(
         &mut self,
         status: u16,
-        headers: &dyn Headers,
+        fields: Vec<(&str, Cow<'_, str>)>,
         body: Option<&[u8]>,
     ) -> impl Future<Output = Answer> + Send + use<L> {
-        let answer = self.feedback.shared.read(status, headers, body);
+        let options = &self.feedback.shared.options;
+        let response = Judged { fields, body };
+        let mut answer = options.dialects.read_response(status, &response);
+        if let Some(judge) = &options.judge {
+            judge(&response, &mut answer);
+        }
         if let (Some(home), Some(_)) = (&self.feedback.home, &self.place) {
             let (bucket, all) = home(&answer);
             if let Some(bucket) = bucket {
@@ -211,12 +217,16 @@ impl<L: OwnedLimiter> Call<L> {
     /// Report errors of the connection and timeouts, or a server that is down continues to get all calls. The server may have
     /// counted the call.
     pub fn failed(&mut self) {
-        if let Some(place) = &self.place {
-            let (shared, units) = (&self.feedback.shared, array(place.cost()));
-            let now = shared.limiter.clock().now();
-            shared.change(|state| state.count_lost(units, now));
-        }
+        self.lose(State::count_lost);
         let _ = self.learn(&Answer { verdict: Verdict::Unavailable, ..Answer::default() });
+    }
+
+    /// The server may have counted a call that it has not answered.
+    fn lose(&self, lose: fn(&mut State, [u32; 4], Nanos)) {
+        let Some(place) = &self.place else { return };
+        let (shared, units) = (&self.feedback.shared, array(place.cost()));
+        let now = shared.limiter.clock().now();
+        shared.change(|state| lose(state, units, now));
     }
 
     /// The permits, to settle them. `None` for a call that was reported by [`Feedback::sent`].
@@ -261,11 +271,7 @@ impl<L: OwnedLimiter> Drop for Call<L> {
         if let (Some(head), Some(_)) = (head, &self.place) {
             in_drop(|| drop(self.hear_now(head.0, &head.1)));
         }
-        if let Some(place) = &self.place {
-            let (shared, units) = (&self.feedback.shared, array(place.cost()));
-            let now = shared.limiter.clock().now();
-            shared.change(|state| state.lost(units, now));
-        }
+        self.lose(State::lost);
     }
 }
 

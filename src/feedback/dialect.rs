@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::answer::{Answer, Unit, Verdict};
 use super::grpc;
-use super::headers::{By, Headers, Judged};
+use super::headers::{Headers, Judged};
 use super::ietf;
 use super::quota::{Part, Reader};
 use super::text::{Form, When};
@@ -35,7 +35,7 @@ type Name = Cow<'static, str>;
 pub struct Dialect {
     name: Name,
     /// If there are any, it applies only to responses with one of these.
-    marks: Vec<Name>,
+    marks: Vec<(Name, Means)>,
     fields: Vec<(Name, Means)>,
     /// Of each whether it holds only with `Retry-After`, or if nothing remains.
     statuses: Vec<(u16, bool, Verdict)>,
@@ -46,6 +46,8 @@ pub struct Dialect {
 /// What a field of a dialect means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Means {
+    /// That the dialect applies.
+    Mark,
     Quota(Unit, Part),
     /// The name is a prefix: see [`quota`](super::quota).
     Family,
@@ -71,7 +73,7 @@ impl Dialect {
     /// let none: [(&str, &str); 0] = [];
     /// assert!(dialects.read(403u16, &none).is_refused());
     /// ```
-    pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(name: impl Into<Name>) -> Self {
         Self {
             name: name.into(),
             marks: Vec::new(),
@@ -89,28 +91,28 @@ impl Dialect {
 
     /// Applies it only to responses with this field, or with another one given by this method. Use it for field
     /// names that other APIs share.
-    pub fn marked_by(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.marks.push(name.into());
+    pub fn marked_by(mut self, name: impl Into<Name>) -> Self {
+        self.marks.push((name.into(), Means::Mark));
         self
     }
 
     /// The field with the quota of a window.
-    pub fn limit(self, unit: Unit, name: impl Into<Cow<'static, str>>) -> Self {
+    pub fn limit(self, unit: Unit, name: impl Into<Name>) -> Self {
         self.field(name, Means::Quota(unit, Part::Limit))
     }
 
     /// The field with what remains of it.
-    pub fn remaining(self, unit: Unit, name: impl Into<Cow<'static, str>>) -> Self {
+    pub fn remaining(self, unit: Unit, name: impl Into<Name>) -> Self {
         self.field(name, Means::Quota(unit, Part::Remaining))
     }
 
     /// The field with what was used of the quota, and the quota: `32/40`.
-    pub fn used(self, unit: Unit, name: impl Into<Cow<'static, str>>) -> Self {
+    pub fn used(self, unit: Unit, name: impl Into<Name>) -> Self {
         self.field(name, Means::Quota(unit, Part::Used))
     }
 
     /// The field with its reset. Of several, the first that is there counts.
-    pub fn reset(self, unit: Unit, name: impl Into<Cow<'static, str>>, form: Form) -> Self {
+    pub fn reset(self, unit: Unit, name: impl Into<Name>, form: Form) -> Self {
         self.field(name, Means::Quota(unit, Part::Reset(form)))
     }
 
@@ -124,16 +126,12 @@ impl Dialect {
     /// let answer = Dialects::default().with(beta).read(200u16, &[("Beta-RateLimit", "\"default\";r=50;t=30")]);
     /// assert_eq!(answer.meter(Unit::Requests).unwrap().remaining, Some(50));
     /// ```
-    pub fn structured(
-        self,
-        limits: impl Into<Cow<'static, str>>,
-        policies: impl Into<Cow<'static, str>>,
-    ) -> Self {
+    pub fn structured(self, limits: impl Into<Name>, policies: impl Into<Name>) -> Self {
         self.field(limits, Means::Structured(policies.into()))
     }
 
     /// A field with the time to wait after a refusal. It is read before [`Retry-After`](super#how-long-to-wait).
-    pub fn wait(self, name: impl Into<Cow<'static, str>>, form: Form) -> Self {
+    pub fn wait(self, name: impl Into<Name>, form: Form) -> Self {
         self.field(name, Means::Wait(form))
     }
 
@@ -150,12 +148,12 @@ impl Dialect {
     }
 
     /// The field that names the quota.
-    pub fn bucket(self, name: impl Into<Cow<'static, str>>) -> Self {
+    pub fn bucket(self, name: impl Into<Name>) -> Self {
         self.field(name, Means::Bucket)
     }
 
     /// The field that is `true` if a refusal holds for all quotas.
-    pub fn global(self, name: impl Into<Cow<'static, str>>) -> Self {
+    pub fn global(self, name: impl Into<Name>) -> Self {
         self.field(name, Means::Global)
     }
 
@@ -169,15 +167,14 @@ impl Dialect {
         Self { is_continuous: true, ..self }
     }
 
+    #[inline]
     fn applies(&self, reader: &Reader<'_>) -> bool {
-        if !self.marks.is_empty() {
-            return self.marks.iter().any(|name| reader.has(name));
-        }
-        let is_there = |(name, means): &(Name, Means)| match means {
-            Means::Family => reader.has_family(name),
-            _ => reader.has(name),
-        };
-        self.fields.is_empty() || self.fields.iter().any(is_there)
+        let names = if self.marks.is_empty() { &self.fields } else { &self.marks };
+        names.is_empty()
+            || names.iter().any(|(name, means)| match means {
+                Means::Family => reader.has_family(name),
+                _ => reader.has(name),
+            })
     }
 
     /// Adds what it says to what others have read.
@@ -199,7 +196,7 @@ impl Dialect {
                     reader.answer.is_global |= is_global;
                 }
                 Means::Grpc => grpc::read(reader),
-                Means::Wait(_) | Means::Bucket | Means::BucketOfResource => {}
+                Means::Mark | Means::Wait(_) | Means::Bucket | Means::BucketOfResource => {}
             }
         }
         reader.end_of_dialect(self.is_continuous);
@@ -324,19 +321,23 @@ impl Dialects {
     /// (`Age` above zero) says of quotas is old, and ignored, and so is a quota of zero that has just taken a call.
     #[must_use]
     pub fn read(&self, status: impl Into<u16>, headers: &(impl Headers + ?Sized)) -> Answer {
-        self.read_response(status.into(), &Judged { headers: &By(headers), body: None })
+        self.read_response(status.into(), &Judged { fields: headers.fields(), body: None })
     }
 
     pub(super) fn read_response(&self, status: u16, response: &Judged<'_>) -> Answer {
-        let mut reader = Reader::new(status, response.headers);
+        let mut reader = Reader::new(status, response);
         let since = |time: Option<When>| time.map(|time| time.after(Duration::ZERO));
         reader.answer.date = since(reader.time("date", Form::HttpDate));
         let age = since(reader.time("age", Form::Seconds));
         let waits = WAITS.map(|(name, form)| reader.time(name, form));
         let named = reader.named_wait();
         let is_sure = self.list.len() == 1;
-        let applying = self.list.iter().filter(|one| is_sure || one.applies(&reader));
-        let applying: Vec<_> = applying.collect();
+        let mut applying: Vec<&Dialect> = Vec::new();
+        for dialect in &self.list {
+            if is_sure || dialect.applies(&reader) {
+                applying.push(dialect);
+            }
+        }
         applying.iter().for_each(|dialect| dialect.read(&mut reader));
         let mut answer = reader.answer;
         answer.dialect = applying.first().map(|dialect| dialect.name.clone());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::answer::{Answer, Unit};
 use super::dialect::Dialects;
 use super::gate::{Gate, Units};
-use super::headers::{Headers, Judged};
+use super::headers::Judged;
 use super::server_state::ServerState;
 use super::state::{Action, FeedbackStats, State};
 use super::text::When;
@@ -81,7 +81,8 @@ impl<L: OwnedLimiter> Feedback<L> {
             let answer = options.dialects.read(status, headers);
             answer.is_refused() && answer.wait.is_none()
         };
-        let is_json = || headers.field("content-type").is_some_and(|kind| kind.contains("json"));
+        let kind = headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let is_json = || kind.is_some_and(|kind| kind.contains("json"));
         (status.is_client_error() || status.is_server_error())
             && (options.judge.is_some() || is_json() && is_open())
     }
@@ -260,15 +261,6 @@ impl<L: OwnedLimiter> Shared<L> {
             after_unlock.run();
         }
         result
-    }
-
-    pub(super) fn read(&self, status: u16, headers: &dyn Headers, body: Option<&[u8]>) -> Answer {
-        let response = Judged { headers, body };
-        let mut answer = self.options.dialects.read_response(status, &response);
-        if let Some(judge) = &self.options.judge {
-            judge(&response, &mut answer);
-        }
-        answer
     }
 
     /// Learns from the answer to a call that was sent then for these units. `waited`: for the learned rate.

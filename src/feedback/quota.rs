@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::answer::{Answer, Meter, Unit};
-use super::headers::Headers;
+use super::headers::Judged;
 use super::text::{Form, When, longest, permits, times, whole};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +28,6 @@ const WORDS: [(&str, Part); 5] = [
     ("limit", Part::Limit),
     ("total", Part::Limit),
 ];
-
-/// What is tried before a word if the names of the fields cannot be listed.
-const USUAL: &str = "x-ratelimit- x-ratelimit-requests- x-rate-limit- ratelimit- rate-limit- \
-    anthropic-ratelimit-requests- anthropic-ratelimit-tokens- anthropic-ratelimit-input-tokens- \
-    anthropic-ratelimit-output-tokens- x-app-limit-24hour- x-user-limit-24hour-";
 
 const WAIT: &str = "retry-after";
 
@@ -61,9 +56,8 @@ fn unit(quota: &str) -> Option<Unit> {
 
 /// Reads a response. Each field of a quota is read once: by the first dialect that knows its name.
 pub(super) struct Reader<'a> {
-    headers: &'a dyn Headers,
-    names: Option<Vec<&'a str>>,
-    /// Those that may be of a quota and are not read yet, in lower case.
+    response: &'a Judged<'a>,
+    /// The names of fields that may be of a quota and are not read yet, in lower case.
     unread: Vec<String>,
     /// What one dialect has read, by what each quota counts and by its name.
     quotas: Vec<(Unit, String, Quota)>,
@@ -71,36 +65,33 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(status: u16, headers: &'a dyn Headers) -> Self {
-        let names = headers.names();
+    pub(super) fn new(status: u16, response: &'a Judged<'a>) -> Self {
+        let names = response.fields.iter().map(|(name, _)| name.to_ascii_lowercase());
         let is_of_quota =
             |name: &String| name.contains("limit-") || name.contains(WAIT) && name != WAIT;
-        let usual = || USUAL.split(' ').flat_map(|of| WORDS.map(|(word, _)| format!("{of}{word}")));
-        let mut unread: Vec<_> = match &names {
-            Some(all) => all.iter().map(|name| name.to_ascii_lowercase()).collect(),
-            None => usual().filter(|name| headers.field(name).is_some()).collect(),
-        };
-        unread.retain(is_of_quota);
         // Each is compared with each.
-        unread.truncate(64);
+        let unread = names.filter(is_of_quota).take(64).collect();
         let answer = Answer { status, ..Answer::default() };
-        Self { headers, names, unread, quotas: Vec::new(), answer }
+        Self { response, unread, quotas: Vec::new(), answer }
     }
 
     #[inline]
     pub(super) fn has(&self, name: &str) -> bool {
-        match &self.names {
-            Some(names) => names.iter().any(|other| other.eq_ignore_ascii_case(name)),
-            None => self.headers.field(name).is_some(),
-        }
+        self.response.fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
     }
 
     pub(super) fn get(&self, name: &str) -> Option<Cow<'a, str>> {
-        if self.has(name) { self.headers.field(name) } else { None }
+        self.response.field(name)
     }
 
     /// A time: the longest, if the field was sent several times.
+    #[inline]
     pub(super) fn time(&mut self, name: &str, form: Form) -> Option<When> {
+        // Most fields are in few responses.
+        if self.has(name) { self.read_time(name, form) } else { None }
+    }
+
+    fn read_time(&mut self, name: &str, form: Form) -> Option<When> {
         let time = longest(form, &self.get(name)?, self.answer.date);
         self.answer.malformed += u32::from(time.is_none());
         time

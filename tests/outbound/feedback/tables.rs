@@ -591,7 +591,4 @@ fn fields_that_are_malformed_are_counted_one_by_one() {
     let answer = all.read(429u16, &[("acme-wait", "7"), ("x-ratelimit-remaining", "3")]);
     assert_eq!(answer.retry_after(secs(0)), Some(secs(7)));
     assert_eq!(answer.meter(Unit::Requests).expect("read").remaining, Some(3));
-    // By a function.
-    let field = |name: &str| (name == "acme-wait").then(|| "8".to_owned());
-    assert_eq!(all.read(429u16, &field).retry_after(secs(0)), Some(secs(8)));
 }
