@@ -167,14 +167,15 @@ impl Dialect {
         Self { is_continuous: true, ..self }
     }
 
-    #[inline]
     fn applies(&self, reader: &Reader<'_>) -> bool {
         let names = if self.marks.is_empty() { &self.fields } else { &self.marks };
-        names.is_empty()
-            || names.iter().any(|(name, means)| match means {
+        let is_of = |field: &str| {
+            names.iter().any(|(name, means)| match means {
                 Means::Family => reader.has_family(name),
-                _ => reader.has(name),
+                _ => field.eq_ignore_ascii_case(name),
             })
+        };
+        names.is_empty() || reader.response.fields.iter().any(|(field, _)| is_of(field))
     }
 
     /// Adds what it says to what others have read.
@@ -329,19 +330,16 @@ impl Dialects {
         let since = |time: Option<When>| time.map(|time| time.after(Duration::ZERO));
         reader.answer.date = since(reader.time("date", Form::HttpDate));
         let age = since(reader.time("age", Form::Seconds));
-        let waits = WAITS.map(|(name, form)| reader.time(name, form));
-        let named = reader.named_wait();
+        // All of them are read, so that what is malformed is counted.
+        let wait = WAITS.iter().fold(None, |wait, (name, form)| wait.or(reader.time(name, *form)));
+        let wait = wait.or(reader.named_wait());
         let is_sure = self.list.len() == 1;
-        let mut applying: Vec<&Dialect> = Vec::new();
-        for dialect in &self.list {
-            if is_sure || dialect.applies(&reader) {
-                applying.push(dialect);
-            }
-        }
+        let applying = self.list.iter().filter(|one| is_sure || one.applies(&reader));
+        let applying: Vec<_> = applying.collect();
         applying.iter().for_each(|dialect| dialect.read(&mut reader));
         let mut answer = reader.answer;
         answer.dialect = applying.first().map(|dialect| dialect.name.clone());
-        answer.wait = waits.into_iter().chain([named]).fold(answer.wait, Option::or);
+        answer.wait = answer.wait.or(wait);
         if answer.is_accepted() {
             answer.verdict = match status {
                 429 => Verdict::Refused,

@@ -56,7 +56,7 @@ fn unit(quota: &str) -> Option<Unit> {
 
 /// Reads a response. Each field of a quota is read once: by the first dialect that knows its name.
 pub(super) struct Reader<'a> {
-    response: &'a Judged<'a>,
+    pub(super) response: &'a Judged<'a>,
     /// The names of fields that may be of a quota and are not read yet, in lower case.
     unread: Vec<String>,
     /// What one dialect has read, by what each quota counts and by its name.
@@ -75,23 +75,12 @@ impl<'a> Reader<'a> {
         Self { response, unread, quotas: Vec::new(), answer }
     }
 
-    #[inline]
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.response.fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
-    }
-
     pub(super) fn get(&self, name: &str) -> Option<Cow<'a, str>> {
         self.response.field(name)
     }
 
     /// A time: the longest, if the field was sent several times.
-    #[inline]
     pub(super) fn time(&mut self, name: &str, form: Form) -> Option<When> {
-        // Most fields are in few responses.
-        if self.has(name) { self.read_time(name, form) } else { None }
-    }
-
-    fn read_time(&mut self, name: &str, form: Form) -> Option<When> {
         let time = longest(form, &self.get(name)?, self.answer.date);
         self.answer.malformed += u32::from(time.is_none());
         time
@@ -100,8 +89,9 @@ impl<'a> Reader<'a> {
     /// The longest time to wait of limiters with names: `Retry-After-short` of `NestJS`, `X-RateLimit-Retry-After` of
     /// Symfony, `LLM_Provider-Retry-After` of `LiteLLM`.
     pub(super) fn named_wait(&mut self) -> Option<When> {
-        let mut waits = self.unread.clone();
-        waits.retain(|name| name.contains(WAIT) && !name.ends_with("-ms"));
+        let waits = self.unread.iter();
+        let waits = waits.filter(|name| name.contains(WAIT) && !name.ends_with("-ms")).cloned();
+        let waits: Vec<_> = waits.collect();
         waits.iter().filter_map(|name| self.time(name, Form::Any)).max()
     }
 
