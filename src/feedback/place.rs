@@ -44,8 +44,7 @@ impl<L: OwnedLimiter> Unpin for Passing<L> {}
 impl<L: OwnedLimiter> Passing<L> {
     /// The rest of the timeout.
     fn left(&self) -> Option<Duration> {
-        let now = self.feedback.limiter().clock().now();
-        self.deadline.map(|deadline| deadline.since(now))
+        self.deadline.map(|deadline| deadline.since(self.feedback.limiter().clock().now()))
     }
 
     /// Waits at the gate. Returns the caller's place at the limiter.
@@ -124,8 +123,8 @@ impl<L: OwnedLimiter> Around for Feedback<L> {
     type Caller = Passing<L>;
 
     fn caller(&self, ask: &Ask<L::Cost>) -> Passing<L> {
-        let now = self.limiter().clock().now();
-        let deadline = ask.max_wait.map(|max_wait| now.saturating_add(max_wait));
+        let after = |max_wait| self.limiter().clock().now().saturating_add(max_wait);
+        let deadline = ask.max_wait.map(after);
         let at_gate = self.at_gate(ask, ask.max_wait);
         let (feedback, waited) = (self.clone(), Duration::ZERO);
         Passing { feedback, ask: *ask, deadline, waited, at_gate, passed: None }

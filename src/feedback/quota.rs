@@ -75,8 +75,11 @@ impl<'a> Reader<'a> {
         Self { response, unread, quotas: Vec::new(), answer }
     }
 
+    #[inline]
     pub(super) fn get(&self, name: &str) -> Option<Cow<'a, str>> {
-        self.response.field(name)
+        let mut names = self.response.fields.iter().map(|(name, _)| name);
+        let is_there = names.any(|other| other.eq_ignore_ascii_case(name));
+        if is_there { self.response.field(name) } else { None }
     }
 
     /// A time: the longest, if the field was sent several times.
