@@ -65,10 +65,6 @@ pub struct Meter {
 }
 
 impl Meter {
-    pub(super) fn is_empty(self) -> bool {
-        self.limit.is_none() && self.remaining.is_none() && self.reset.is_none()
-    }
-
     /// The tighter one of two: that of which less remains, and of equals the one that lasts longer. What it leaves out
     /// the other one adds, if less remains of neither.
     pub(super) fn tighter(self, other: Self) -> Self {
@@ -179,7 +175,8 @@ impl Answer {
     /// is none.
     pub(super) fn keep_tightest(&mut self, is_old: bool) {
         for (unit, meter) in std::mem::take(&mut self.meters) {
-            if is_old || meter.is_empty() || meter.limit == Some(0) && self.is_accepted() {
+            let is_empty = (meter.limit, meter.remaining, meter.reset) == (None, None, None);
+            if is_old || is_empty || meter.limit == Some(0) && self.is_accepted() {
                 continue;
             }
             match self.meters.iter_mut().find(|(other, _)| *other == unit) {

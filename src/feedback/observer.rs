@@ -54,6 +54,7 @@ use crate::units::{Nanos, Rate};
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct Feedback<L: OwnedLimiter> {
     pub(super) shared: Arc<Shared<L>>,
     /// Where an answer to its calls belongs, if there are several servers.
@@ -184,13 +185,7 @@ impl<L: OwnedLimiter> Feedback<L> {
     }
 }
 
-impl<L: OwnedLimiter> Clone for Feedback<L> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), home: self.home.clone() }
-    }
-}
-
-impl<L: OwnedLimiter + fmt::Debug> fmt::Debug for Feedback<L> {
+impl<L: OwnedLimiter> fmt::Debug for Feedback<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Feedback")
             .field("limiter", &self.shared.limiter)
@@ -285,10 +280,8 @@ impl<L: OwnedLimiter> Shared<L> {
         // A look at the queue may wake callers.
         drop(state);
         let waiting = if is_learning { self.gate.queue_len() } else { 0 };
-        let named = match answer.wait {
-            Some(When::After(named)) => Some(named),
-            _ => None,
-        };
+        let named = answer.wait.filter(|wait| matches!(wait, When::After(_)));
+        let named = named.map(|wait| wait.after(Duration::ZERO));
         let (is_dated, is_accepted) = (answer.date.is_some(), answer.is_accepted());
         let max = self.options.max_wait;
         let observed = Observation { sent, now, calendar, is_dated, is_accepted, named, max };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::answer::{Answer, Meter, Unit};
 use super::headers::Judged;
-use super::text::{Form, When, longest, permits, times, whole};
+use super::text::{Form, When, permits, times, whole};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -84,7 +84,9 @@ impl<'a> Reader<'a> {
 
     /// A time: the longest, if the field was sent several times.
     pub(super) fn time(&mut self, name: &str, form: Form) -> Option<When> {
-        let time = longest(form, &self.get(name)?, self.answer.date);
+        let times = times(form, &self.get(name)?);
+        let now = self.answer.date.unwrap_or_default();
+        let time = times.and_then(|times| times.into_iter().max_by_key(|time| time.after(now)));
         self.answer.malformed += u32::from(time.is_none());
         time
     }

@@ -46,6 +46,7 @@ use crate::sync::{Mutex, Ordering};
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct Servers<L: OwnedLimiter> {
     limiter: L,
     table: Arc<Table<L>>,
@@ -143,12 +144,6 @@ impl<L: OwnedLimiter> Servers<L> {
     }
 }
 
-impl<L: OwnedLimiter> Clone for Servers<L> {
-    fn clone(&self) -> Self {
-        Self { limiter: self.limiter.clone(), table: Arc::clone(&self.table) }
-    }
-}
-
 impl<L: OwnedLimiter> fmt::Debug for Servers<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Servers")
@@ -210,17 +205,6 @@ const FEW: usize = 64;
 /// A server that names more is not told apart any further.
 const BUCKETS: usize = 1024;
 
-impl<L: OwnedLimiter> Limits<L> {
-    /// Forgets the servers that hold nothing back.
-    fn sweep(&mut self) {
-        self.by_key.retain(|_, servers| {
-            servers.retain(|_, server| !server.is_idle());
-            !servers.is_empty()
-        });
-        (self.misses, self.left) = (0, self.by_key.values().map(HashMap::len).sum());
-    }
-}
-
 impl<L: OwnedLimiter> Table<L> {
     pub(crate) fn new(
         options: impl Fn(FeedbackBuilder<L>) -> FeedbackBuilder<L> + Send + Sync + 'static,
@@ -241,7 +225,13 @@ impl<L: OwnedLimiter> Table<L> {
         }
         limits.misses += 1;
         if limits.misses > limits.left.max(FEW) {
-            limits.sweep();
+            // Forget the servers that hold nothing back.
+            limits.by_key.retain(|_, servers| {
+                servers.retain(|_, server| !server.is_idle());
+                !servers.is_empty()
+            });
+            limits.left = limits.by_key.values().map(HashMap::len).sum();
+            limits.misses = 0;
         }
         let mut builder = (self.options)(Feedback::builder(limiter.clone()));
         // Of all servers of a limit, none is alone from the second on.
@@ -249,7 +239,9 @@ impl<L: OwnedLimiter> Table<L> {
         if let Some(other) = &other {
             builder.options.is_alone = Arc::clone(&other.builder.options.is_alone);
         }
-        let server = Arc::new(Server::new(builder));
+        let buckets = HashMap::from([("".into(), builder.clone().build())]);
+        let known = Mutex::new(Known { buckets, is_parted: false, routes: Routes::default() });
+        let server = Arc::new(Server { builder, known });
         // Without room nothing is kept of it.
         if limits.left + limits.misses < MOST {
             let servers = limits.by_key.entry(key.into()).or_default();
@@ -293,12 +285,6 @@ struct Known<L: OwnedLimiter> {
 }
 
 impl<L: OwnedLimiter> Server<L> {
-    fn new(builder: FeedbackBuilder<L>) -> Self {
-        let buckets = HashMap::from([("".into(), builder.clone().build())]);
-        let known = Mutex::new(Known { buckets, is_parted: false, routes: Routes::default() });
-        Self { builder, known }
-    }
-
     fn build(&self) -> Feedback<L> {
         self.builder.clone().build()
     }

@@ -96,11 +96,6 @@ pub(super) fn times(form: Form, text: &str) -> Option<Vec<When>> {
     Some(times)
 }
 
-/// The longest time of a field that may have been sent several times. `now` is the server's clock.
-pub(super) fn longest(form: Form, text: &str, now: Option<Duration>) -> Option<When> {
-    times(form, text)?.into_iter().max_by_key(|time| time.after(now.unwrap_or_default()))
-}
-
 /// A whole number without a sign.
 pub(super) fn whole(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
