@@ -70,11 +70,15 @@ impl<'a> Reader<'a> {
         let is_of_quota =
             |name: &String| name.contains("limit-") || name.contains(WAIT) && name != WAIT;
         // Each is compared with each.
-        let unread = names.filter(is_of_quota).take(64).collect();
+        let mut unread: Vec<_> = names.filter(is_of_quota).take(64).collect();
+        unread.sort();
+        // A field that was sent several times is read once.
+        unread.dedup();
         let answer = Answer { status, ..Answer::default() };
         Self { response, unread, quotas: Vec::new(), answer }
     }
 
+    // Inlined: most names are not there.
     #[inline]
     pub(super) fn get(&self, name: &str) -> Option<Cow<'a, str>> {
         let mut names = self.response.fields.iter().map(|(name, _)| name);
