@@ -114,17 +114,17 @@
 //! |---|---|---|---|
 //! | any | [`Retry-After`](#how-long-to-wait), also with a name around it: `Retry-After-short`, `X-RateLimit-Retry-After` | | 429, 503 |
 //! | [GitHub](Dialect::github) | `x-ratelimit-limit`, `-remaining`, `-reset`, `-resource` | [any](Form::Any): epoch seconds | 403 with `Retry-After` or nothing left; a minute if no time is given |
-//! | [`OpenAI`](Dialect::openai) | `x-ratelimit-limit-requests`, `-tokens`, .. | `6m0s`, `20ms` | permits come back steadily |
+//! | `OpenAI`, and APIs that follow it | `x-ratelimit-limit-requests`, `-tokens`, .. | `6m0s`, `20ms` | permits come back steadily |
 //! | [Anthropic](Dialect::anthropic) | `anthropic-ratelimit-requests-limit`, `-tokens-`, `-input-tokens-`, `-output-tokens-`, .. | RFC 3339 | 529; permits come back steadily |
-//! | [Discord](Dialect::discord) | `X-RateLimit-Limit`, `-Remaining`, `-Reset-After`, `-Bucket`, `-Global` | seconds with decimals | each channel, guild and webhook has the bucket for itself |
-//! | [X](Dialect::x), Yii, `AspNetCoreRateLimit`, hapi-rate-limitor, `micro-ratelimit` | `x-rate-limit-limit`, `-remaining`, `-reset` | [any](Form::Any): epoch seconds, seconds, ISO 8601 | |
-//! | [X](Dialect::x), for a day | `x-app-limit-24hour-limit`, `-remaining`, `-reset`, `x-user-limit-24hour-*` | epoch seconds | |
-//! | [Shopify](Dialect::shopify) | `X-Shopify-Shop-Api-Call-Limit`: `32/40` | none: one call asks again after a second | |
-//! | [IETF](Dialect::ietf) | `RateLimit`: `"default";r=50;t=30`, `RateLimit-Policy`: `"default";q=100;w=60;pk=:MTI=:` | seconds | also `a` for `r` and `w` for `t`; the partition `pk` is the bucket; [other names](Dialect::structured) |
-//! | [IETF, up to draft 6](Dialect::ietf_06), GitLab, Docker Hub | `RateLimit-Limit`, `-Remaining`, `-Reset`, `-Name` | [any](Form::Any): seconds | |
-//! | [gRPC](Dialect::grpc) | `grpc-status`, `grpc-retry-pushback-ms`, `grpc-status-details-bin` with a `RetryInfo` | | status 8 as 429, 14 as 503; in the header or the trailer |
-//! | [Google](Dialect::grpc), in JSON | `"retryDelay": "28.1s"` of a `google.rpc.RetryInfo` in the first 64 KiB of a refusal's body | | a quota for a day: a minute, and twice as long each time |
-//! | [others](Dialect::generic), such as Reddit, koa, Flask-Limiter | `X-RateLimit-Limit`, `-Remaining`, `-Reset`; `Rate-Limit-Total`, .. | [any](Form::Any) | |
+//! | Discord | `X-RateLimit-Limit`, `-Remaining`, `-Reset-After`, `-Bucket`, `-Global` | seconds with decimals | each channel, guild and webhook has the bucket for itself |
+//! | X, Yii, `AspNetCoreRateLimit`, hapi-rate-limitor, `micro-ratelimit` | `x-rate-limit-limit`, `-remaining`, `-reset` | [any](Form::Any): epoch seconds, seconds, ISO 8601 | |
+//! | X, for a day | `x-app-limit-24hour-limit`, `-remaining`, `-reset`, `x-user-limit-24hour-*` | epoch seconds | |
+//! | Shopify | `X-Shopify-Shop-Api-Call-Limit`: `32/40` | none: one call asks again after a second | |
+//! | IETF | `RateLimit`: `"default";r=50;t=30`, `RateLimit-Policy`: `"default";q=100;w=60;pk=:MTI=:` | seconds | also `a` for `r` and `w` for `t`; the partition `pk` is the bucket; [other names](Dialect::structured) |
+//! | IETF, up to draft 6, GitLab, Docker Hub | `RateLimit-Limit`, `-Remaining`, `-Reset`, `-Name` | [any](Form::Any): seconds | |
+//! | gRPC | `grpc-status`, `grpc-retry-pushback-ms`, `grpc-status-details-bin` with a `RetryInfo` | | status 8 as 429, 14 as 503; in the header or the trailer |
+//! | Google, in JSON | `"retryDelay": "28.1s"` of a `google.rpc.RetryInfo` in the first 64 KiB of a refusal's body | | a quota for a day: a minute, and twice as long each time |
+//! | others, such as Reddit, koa, Flask-Limiter | `X-RateLimit-Limit`, `-Remaining`, `-Reset`; `Rate-Limit-Total`, .. | [any](Form::Any) | |
 //! | named quotas, of all that have such fields | `X-RateLimit-Remaining-short` (`NestJS`), `X-RateLimit-UserRemaining` (hapi), `X-RateLimit-Requests-Remaining` (Linear, `RapidAPI`) | [any](Form::Any) | |
 //!
 //! Of several quotas the tightest counts: that of which less remains, or which lasts longer. Lists
@@ -188,37 +188,30 @@
 //!
 #![doc = include_str!("../docs/pictures/learner/url.md")]
 
-mod adaptive;
 mod answer;
 mod builder;
 mod call;
-mod counts;
 mod dialect;
 mod gate;
 mod grpc;
 mod headers;
 mod ietf;
-mod judge;
 mod learner;
-mod listen;
 mod observer;
 mod place;
 mod quota;
 mod routes;
 mod server_state;
 mod servers;
-mod shared;
 mod state;
 mod text;
 mod window;
 
-pub use adaptive::Adaptive;
 pub use answer::{Answer, Meter, Unit, Verdict};
-pub use builder::FeedbackBuilder;
+pub use builder::{Adaptive, FeedbackBuilder};
 pub use call::Call;
 pub use dialect::{Dialect, Dialects};
-pub use headers::Headers;
-pub use judge::Judged;
+pub use headers::{Headers, Judged};
 pub use observer::Feedback;
 pub use server_state::ServerState;
 #[cfg(feature = "reqwest")]

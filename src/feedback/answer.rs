@@ -65,10 +65,6 @@ pub struct Meter {
 }
 
 impl Meter {
-    pub(super) fn is_empty(self) -> bool {
-        self.limit.is_none() && self.remaining.is_none() && self.reset.is_none()
-    }
-
     /// The tighter one of two: that of which less remains, and of equals the one that lasts longer. What it leaves out
     /// the other one adds, if less remains of neither.
     pub(super) fn tighter(self, other: Self) -> Self {
@@ -152,26 +148,8 @@ pub struct Answer {
     pub is_final: bool,
     /// How many fields were ignored because they could not be read.
     pub malformed: u32,
-    pub(super) meters: Meters,
-}
-
-/// What is said of each unit. Boxed: most answers of most servers say nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Meters(Option<Box<[Meter; 4]>>);
-
-impl Meters {
-    pub(super) fn get(&self, unit: Unit) -> Option<Meter> {
-        let meters = self.0.as_ref()?;
-        Some(meters[unit.index()]).filter(|meter| !meter.is_empty())
-    }
-
-    pub(super) fn get_mut(&mut self, unit: Unit) -> &mut Meter {
-        &mut self.0.get_or_insert_default()[unit.index()]
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Meter> {
-        self.0.iter().flat_map(|meters| meters.iter())
-    }
+    /// What is said of each unit: at first by each quota, at the end by the tightest.
+    pub(super) meters: Vec<(Unit, Meter)>,
 }
 
 impl Answer {
@@ -190,12 +168,27 @@ impl Answer {
     /// What the server says of a unit.
     #[must_use]
     pub fn meter(&self, unit: Unit) -> Option<Meter> {
-        self.meters.get(unit)
+        self.meters.iter().find(|(other, _)| *other == unit).map(|(_, meter)| *meter)
+    }
+
+    /// Keeps the tightest quota of each unit. What a cache has kept is old, and a quota of zero that has just taken a call
+    /// is none.
+    pub(super) fn keep_tightest(&mut self, is_old: bool) {
+        for (unit, meter) in std::mem::take(&mut self.meters) {
+            let is_empty = (meter.limit, meter.remaining, meter.reset) == (None, None, None);
+            if is_old || is_empty || meter.limit == Some(0) && self.is_accepted() {
+                continue;
+            }
+            match self.meters.iter_mut().find(|(other, _)| *other == unit) {
+                Some((_, tightest)) => *tightest = tightest.tighter(meter),
+                None => self.meters.push((unit, meter)),
+            }
+        }
     }
 
     /// Whether it names a time of a calendar.
     pub(super) fn names_time(&self) -> bool {
-        let resets = self.meters.iter().map(|meter| meter.reset);
+        let resets = self.meters.iter().map(|(_, meter)| meter.reset);
         resets.chain([self.wait]).any(|time| matches!(time, Some(When::At(_))))
     }
 

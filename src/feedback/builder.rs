@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Answer, Unit};
-use super::counts::Counts;
 use super::dialect::Dialects;
-use super::judge::{Judge, Judged};
+use super::headers::Judged;
 use super::learner::Search;
-use super::observer::Feedback;
-use super::shared::Shared;
+use super::observer::{Feedback, Options, Shared};
 use super::state::State;
 use crate::limiter::OwnedLimiter;
 use crate::observe::{Event, Reports};
+use crate::policy::unlimited::Unlimited;
 use crate::rate_limiter::RateLimiter;
 use crate::retry::{self, RetryBudget};
 use crate::sync::{AtomicBool, Mutex};
@@ -39,20 +38,17 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 #[must_use = "a builder does nothing until it is built"]
 pub struct FeedbackBuilder<L: OwnedLimiter> {
     limiter: L,
-    counts: Counts,
-    dialects: Arc<Dialects>,
-    judge: Option<Judge>,
-    is_alone: Option<Arc<AtomicBool>>,
+    pub(super) options: Options,
     reports: Reports,
-    max_wait: Duration,
     search: Option<Search>,
     retries: Option<f64>,
 }
 
 impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// The dialects to read; by default all that are known.
-    pub fn dialects(self, dialects: Dialects) -> Self {
-        Self { dialects: Arc::new(dialects), ..self }
+    pub fn dialects(mut self, dialects: Dialects) -> Self {
+        self.options.dialects = Arc::new(dialects);
+        self
     }
 
     /// Changes what a response is taken to say, for what no dialect can know. `judge` gets the response and what was
@@ -88,15 +84,20 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// # Ok::<(), tollgate::Error>(()) })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn judge(self, judge: impl Fn(&Judged<'_>, &mut Answer) + Send + Sync + 'static) -> Self {
-        Self { judge: Some(Judge::new(judge)), ..self }
+    pub fn judge(
+        mut self,
+        judge: impl Fn(&Judged<'_>, &mut Answer) + Send + Sync + 'static,
+    ) -> Self {
+        self.options.judge = Some(Arc::new(judge));
+        self
     }
 
     /// The longest time for which a server can stop calls; an hour by default. A later reset or `Retry-After` is
     /// cut to it, and a rate that is learned from refusals leaves at least one call in it. The `max_wait` of a middleware
     /// bounds the wait of a call instead.
-    pub fn max_wait(self, max_wait: Duration) -> Self {
-        Self { max_wait, ..self }
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.options.max_wait = max_wait;
+        self
     }
 
     /// A listener for the [events](Event) of calls that wait for the server: an [`Event::Waited`] for each long wait. What
@@ -134,8 +135,9 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// By default the first counts requests, the second tokens, and the others nothing; but a call is one request,
     /// whatever its first number is. `[Some(Unit::Requests)]` says that the server counts as the limiter does, such as the points of a query; `[Some(Unit::Tokens)]` and
     /// `[Some(Unit::Tokens), None]`, that the limiter counts tokens, and places in flight beside them.
-    pub fn units(self, units: impl IntoIterator<Item = Option<Unit>>) -> Self {
-        Self { counts: Counts::from_iter(units), ..self }
+    pub fn units(mut self, units: impl IntoIterator<Item = Option<Unit>>) -> Self {
+        self.options.units = Some(units.into_iter().collect());
+        self
     }
 
     /// The rate at which the search for what the server bears begins. It doubles each second in which calls wait for
@@ -189,43 +191,17 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         self
     }
 
-    pub(super) fn of_server(self, is_alone: &Arc<AtomicBool>) -> Self {
-        Self { is_alone: Some(Arc::clone(is_alone)), ..self }
-    }
-
     /// The feedback. It uses the limiter's clock.
     #[must_use]
     pub fn build(self) -> Feedback<L> {
-        let Self {
-            limiter,
-            counts,
-            dialects,
-            judge,
-            is_alone,
-            mut reports,
-            max_wait,
-            search,
-            retries,
-        } = self;
+        let Self { limiter, options, mut reports, search, retries } = self;
+        let clock = limiter.clock().clone();
         reports.name = limiter.name().map(Into::into);
-        let state = State::new(search.map(Box::new), limiter.clock().now());
-        let gate = RateLimiter::reporting(state.gate(), limiter.clock(), reports);
-        let is_learning = AtomicBool::new(state.is_learning());
+        let state = State::new(search.map(Box::new), clock.now());
+        let gate = RateLimiter::reporting(state.gate(), &clock, reports);
         let state = Mutex::new(state);
-        let clock = || limiter.clock().clone();
-        let retries = retries.map(|share| Box::new(RetryBudget::with_clock(share, clock())));
-        let shared = Arc::new(Shared {
-            limiter,
-            gate,
-            counts,
-            dialects,
-            judge,
-            is_alone,
-            max_wait,
-            state,
-            is_learning,
-            retries,
-        });
+        let retries = retries.map(|share| RetryBudget::with_clock(share, clock));
+        let shared = Arc::new(Shared { limiter, gate, options, state, retries });
         Feedback { shared, home: None }
     }
 }
@@ -239,28 +215,55 @@ impl<L: OwnedLimiter> Feedback<L> {
 
     /// Sets more.
     pub fn builder(limiter: L) -> FeedbackBuilder<L> {
-        FeedbackBuilder {
-            limiter,
-            counts: Counts::default(),
+        let options = Options {
+            units: None,
             dialects: Dialects::known(),
             judge: None,
-            is_alone: None,
-            reports: Reports::default(),
+            is_alone: Arc::new(AtomicBool::new(true)),
             max_wait: MAX_WAIT,
+        };
+        FeedbackBuilder {
+            limiter,
+            options,
+            reports: Reports::default(),
             search: None,
             retries: None,
         }
     }
 }
 
-impl<L: OwnedLimiter + fmt::Debug> fmt::Debug for FeedbackBuilder<L> {
+/// A [`Feedback`] without a limit of one's own: the limit is not known, and found.
+///
+/// All of [`Feedback`] holds for it: it reads what a server says, and is steered and seen in the same way. Set more
+/// with its [builder](Feedback::builder) around a limiter of [`Unlimited`], or of
+/// [`InFlight`](crate::InFlight) to have only so many calls under way.
+///
+/// ```
+/// use tollgate::feedback::Adaptive;
+/// use tollgate::Rate;
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let api = Adaptive::starting_at(Rate::per_second(5.0));
+/// let mut call = api.acquire(1).await?;
+/// call.accepted(); // or `call.observe(response.status(), response.headers()).await`
+/// let mut call = api.acquire(1).await?;
+/// call.refused(None).await;
+/// assert!(api.rate() < Some(Rate::per_second(5.0)));
+/// # Ok::<(), tollgate::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub type Adaptive = Feedback<RateLimiter<Unlimited>>;
+
+impl Adaptive {
+    /// Finds what a server bears, from this rate on. A tenth of the calls may be [retries](Feedback::may_retry).
+    #[must_use]
+    pub fn starting_at(rate: Rate) -> Self {
+        Self::builder(RateLimiter::new(Unlimited)).start(rate).retries(0.1).build()
+    }
+}
+
+impl<L: OwnedLimiter> fmt::Debug for FeedbackBuilder<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FeedbackBuilder")
-            .field("limiter", &self.limiter)
-            .field("dialects", &self.dialects)
-            .field("max_wait", &self.max_wait)
-            .field("search", &self.search)
-            .field("retries", &self.retries)
-            .finish_non_exhaustive()
+        f.debug_struct("FeedbackBuilder").field("limiter", &self.limiter).finish_non_exhaustive()
     }
 }

@@ -1,24 +1,24 @@
 //! A call that was sent, and the report of its answer.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{self, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
 use super::answer::{Answer, Verdict};
-use super::gate::{Gate, LEARNED};
-use super::grpc::{self, Head};
-use super::headers::Headers;
-use super::observer::{Feedback, Home};
-use super::shared::Shared;
-use super::state::Action;
+use super::gate::{Gate, LEARNED, Units, array};
+use super::grpc;
+use super::headers::{Headers, Judged};
+use super::observer::Feedback;
+use super::state::{Action, State};
 use super::text::When;
-use crate::limiter::{Granted, OwnedLimiter};
+use crate::error::Error;
+use crate::limiter::{Granted, Hearing, OwnedLimiter, Reply, both, sealed::Sealed};
 use crate::park::block_on;
-use crate::part::Part;
+use crate::part::{Kind, Part};
 use crate::rate_limiter::Grant;
 use crate::units::Nanos;
 use crate::unwinding::in_drop;
@@ -51,17 +51,15 @@ use crate::unwinding::in_drop;
 /// ```
 #[must_use = "a call that is dropped without an answer counts against what remains"]
 pub struct Call<L: OwnedLimiter> {
-    shared: Arc<Shared<L>>,
-    home: Option<Arc<dyn Home<L>>>,
-    units: [u32; 4],
+    feedback: Feedback<L>,
     grant: Option<L::Grant>,
     /// The time that the caller waited at the gate.
     before: Duration,
-    /// `None` once its answer was observed.
+    /// Its place in flight at the server. `None` once its answer was observed.
     place: Option<Grant<'static, Gate>>,
     sent: Nanos,
     /// The head of its response, if the rest may say more.
-    pub(super) head: Option<Head>,
+    head: Option<Box<(StatusCode, HeaderMap)>>,
 }
 
 impl<L: OwnedLimiter> Call<L> {
@@ -78,8 +76,7 @@ impl<L: OwnedLimiter> Call<L> {
         status: S,
         headers: &H,
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
-        let answer = self.shared.read(status.into(), headers, None);
-        self.answered(answer)
+        self.answered(status.into(), headers.fields(), None)
     }
 
     /// As [`observe`](Self::observe), for a client that has read the body, which is for
@@ -94,28 +91,39 @@ impl<L: OwnedLimiter> Call<L> {
         headers: &H,
         body: &[u8],
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
-        let answer = self.shared.read(status.into(), headers, Some(body));
         // It is not heard again with the rest of the body.
         self.head = None;
-        self.answered(answer)
+        self.answered(status.into(), headers.fields(), Some(body))
     }
 
-    fn answered(&mut self, answer: Answer) -> impl Future<Output = Answer> + Send + use<L> {
-        if let Some(home) = &self.home
-            && self.place.is_some()
-        {
-            let home = Arc::clone(home);
-            if let Some(bucket) = home.bucket(&answer) {
-                self.move_to(&bucket);
+    fn answered(
+        &mut self,
+        status: u16,
+        fields: Vec<(&str, Cow<'_, str>)>,
+        body: Option<&[u8]>,
+    ) -> impl Future<Output = Answer> + Send + use<L> {
+        let options = &self.feedback.shared.options;
+        let response = Judged { fields, body };
+        let mut answer = options.dialects.read_response(status, &response);
+        if let Some(judge) = &options.judge {
+            judge(&response, &mut answer);
+        }
+        if let (Some(home), Some(_)) = (&self.feedback.home, &self.place) {
+            let (bucket, all) = home(&answer);
+            if let Some(bucket) = bucket {
+                self.move_to(bucket);
             }
-            if answer.is_global && answer.is_refused() {
-                let all = home.all().into_iter();
-                let others = all.filter(|bucket| !Arc::ptr_eq(&bucket.shared, &self.shared));
-                others.for_each(|bucket| bucket.record_elsewhere(self.sent, &answer));
+            // It says nothing of their quotas, and the limiter is not of this server alone.
+            let Answer { verdict, wait, least_wait, date, .. } = answer;
+            let refusal = Answer { verdict, wait, least_wait, date, ..Answer::default() };
+            for bucket in all {
+                if !Arc::ptr_eq(&bucket.shared, &self.feedback.shared) {
+                    let _ = bucket.shared.learn(self.sent, [0; 4], &refusal, false);
+                }
             }
         }
-        let shared = Arc::clone(&self.shared);
         let action = self.learn(&answer);
+        let shared = Arc::clone(&self.feedback.shared);
         async move {
             shared.apply(action).await;
             answer
@@ -123,42 +131,38 @@ impl<L: OwnedLimiter> Call<L> {
     }
 
     /// Moves the call to the bucket that its answer named.
-    fn move_to(&mut self, bucket: &Feedback<L>) {
-        if Arc::ptr_eq(&self.shared, &bucket.shared) {
+    fn move_to(&mut self, bucket: Feedback<L>) {
+        let Some(place) = self.place.take() else { return };
+        let units = place.cost();
+        if Arc::ptr_eq(&self.feedback.shared, &bucket.shared) {
+            self.place = Some(place);
             return;
         }
-        let place = bucket.past_gate(self.units);
-        bucket.shared.state.lock().send(self.units);
-        let left = std::mem::replace(&mut self.shared, Arc::clone(&bucket.shared));
-        left.change(|state| state.answered(self.units));
-        drop(self.place.replace(place));
+        self.place = Some(bucket.past_gate(units));
+        bucket.shared.state.lock().send(array(units));
+        let left = std::mem::replace(&mut self.feedback.shared, bucket.shared);
+        left.change(|state| state.answered(array(units)));
     }
 
-    /// As [`observe`](Self::observe), without waiting.
-    pub(super) fn observe_at_once(&mut self, status: StatusCode, headers: &HeaderMap) {
-        let rest = pin!(self.observe(status, headers));
-        // A pause is sent to a shared limiter with the first poll.
-        let _ = rest.poll(&mut task::Context::from_waker(Waker::noop()));
-    }
-
-    /// Observes a head whose rest will not arrive, unless it is gRPC's: that says nothing by itself.
-    fn hear_head_alone(&mut self) {
-        let head = self.head.take().filter(|head| !grpc::is_open(head.0, &head.1));
-        if let Some((status, headers)) = head.as_deref() {
-            self.observe_at_once(*status, headers);
+    /// Observes it at once: over Redis, what is still to be done is returned, and a pause is sent.
+    fn hear_now(&mut self, status: StatusCode, headers: &HeaderMap) -> Hearing {
+        let mut rest = Box::pin(self.observe(status, headers));
+        if rest.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+            return None;
         }
+        Some(Box::pin(async { drop(rest.await) }))
+    }
+
+    /// More of the response is to come. If the call is dropped before, it hears the head alone.
+    pub(crate) fn keep_head(&mut self, status: StatusCode, headers: &HeaderMap) {
+        self.head = Some(Box::new((status, headers.clone())));
     }
 
     /// Records the answer, once.
     fn learn(&mut self, answer: &Answer) -> Action {
         let Some(place) = self.place.take() else { return Action::default() };
-        let shared = &self.shared;
-        let observed = shared.observation(self.sent, answer);
-        let shown = (place.limited_by().map(Part::index) == Some(LEARNED), shared.waiting());
-        let action = shared.change(|state| {
-            state.answered(self.units);
-            state.learn(&observed, self.units, answer, shown)
-        });
+        let waited = place.limited_by().map(Part::index) == Some(LEARNED);
+        let action = self.feedback.shared.learn(self.sent, array(place.cost()), answer, waited);
         // After that, or another caller could take its place by what was known before.
         drop(place);
         action
@@ -204,13 +208,8 @@ impl<L: OwnedLimiter> Call<L> {
     pub fn refused(&mut self, after: Option<Duration>) -> impl Future<Output = ()> + Send + use<L> {
         let (verdict, wait) = (Verdict::Refused, after.map(When::After));
         let action = self.learn(&Answer { verdict, wait, ..Answer::default() });
-        let shared = Arc::clone(&self.shared);
+        let shared = Arc::clone(&self.feedback.shared);
         async move { shared.apply(action).await }
-    }
-
-    /// As [`refused`](Self::refused), for threads.
-    pub fn blocking_refused(&mut self, after: Option<Duration>) {
-        block_on(self.refused(after));
     }
 
     /// Reports that the server did not answer: as [`observe`](Self::observe) of a 503 without a time.
@@ -218,11 +217,16 @@ impl<L: OwnedLimiter> Call<L> {
     /// Report errors of the connection and timeouts, or a server that is down continues to get all calls. The server may have
     /// counted the call.
     pub fn failed(&mut self) {
-        if self.place.is_some() {
-            let now = self.shared.limiter.clock().now();
-            self.shared.change(|state| state.count_lost(self.units, now));
-        }
+        self.lose(State::count_lost);
         let _ = self.learn(&Answer { verdict: Verdict::Unavailable, ..Answer::default() });
+    }
+
+    /// The server may have counted a call that it has not answered.
+    fn lose(&self, lose: fn(&mut State, [u32; 4], Nanos)) {
+        let Some(place) = &self.place else { return };
+        let (shared, units) = (&self.feedback.shared, array(place.cost()));
+        let now = shared.limiter.clock().now();
+        shared.change(|state| lose(state, units, now));
     }
 
     /// The permits, to settle them. `None` for a call that was reported by [`Feedback::sent`].
@@ -255,13 +259,62 @@ impl<L: OwnedLimiter> Call<L> {
     }
 
     /// Refunds a call that was not sent.
-    pub fn refund(mut self) {
-        self.refund_now();
+    pub fn refund(self) {
+        Granted::refund(self);
+    }
+}
+
+impl<L: OwnedLimiter> Drop for Call<L> {
+    fn drop(&mut self) {
+        // A head whose rest will not arrive, unless it is gRPC's: that says nothing by itself.
+        let head = self.head.take().filter(|head| !grpc::is_open(head.0, &head.1));
+        if let (Some(head), Some(_)) = (head, &self.place) {
+            in_drop(|| drop(self.hear_now(head.0, &head.1)));
+        }
+        self.lose(State::lost);
+    }
+}
+
+impl<L: OwnedLimiter> Sealed for Call<L> {}
+
+impl<L: OwnedLimiter> Granted for Call<L> {
+    type Cost = L::Cost;
+
+    fn cost(&self) -> L::Cost {
+        self.grant.as_ref().map_or_else(L::Cost::default, Granted::cost)
     }
 
-    pub(super) fn refund_now(&mut self) {
+    fn waited(&self) -> Duration {
+        let at_limiter = self.grant.as_ref().map_or(Duration::ZERO, Granted::waited);
+        self.before.saturating_add(at_limiter)
+    }
+
+    fn limited_by(&self) -> Option<Part> {
+        let grant = self.grant.as_ref();
+        // The server, if it delayed the call last.
+        let is_last = grant.is_none_or(|grant| grant.waited().is_zero());
+        let server = (is_last && !self.before.is_zero())
+            .then(|| Part::new(0, 1).of_kind(Some(Kind::Server)));
+        grant.and_then(Granted::limited_by).or(server)
+    }
+
+    fn send_settlement(&mut self, actual: L::Cost) -> Result<(), Error> {
+        self.grant.as_mut().map_or(Ok(()), |grant| grant.send_settlement(actual))
+    }
+
+    fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.grant.as_mut().map_or(Poll::Ready(Ok(())), |grant| grant.poll_settled(context))
+    }
+
+    fn settle_on_drop(&mut self, actual: L::Cost) {
+        if let Some(grant) = &mut self.grant {
+            grant.settle_on_drop(actual);
+        }
+    }
+
+    fn give_back(&mut self) {
         if let Some(place) = self.place.take() {
-            self.shared.change(|state| state.answered(self.units));
+            self.feedback.shared.change(|state| state.answered(array(place.cost())));
             place.refund();
         }
         if let Some(grant) = self.grant.take() {
@@ -269,37 +322,36 @@ impl<L: OwnedLimiter> Call<L> {
         }
     }
 
-    pub(super) fn granted(&self) -> Option<&L::Grant> {
-        self.grant.as_ref()
+    fn holds_places(&self) -> bool {
+        self.grant.as_ref().is_some_and(Granted::holds_places)
     }
 
-    /// Whether its answer was observed, or it was not sent.
-    pub(super) fn is_over(&self) -> bool {
-        self.place.is_none()
+    // The limiter may learn as well.
+    fn receive(&mut self, reply: Reply<'_>) -> Hearing {
+        let own = match reply {
+            // A middleware that has read the body has observed it.
+            Reply::Head(..) if self.place.is_none() => None,
+            Reply::Head(status, headers) if grpc::is_open(status, headers) => {
+                self.keep_head(status, headers);
+                None
+            }
+            Reply::Head(status, headers) => self.hear_now(status, headers),
+            // A message says that the call was taken.
+            Reply::Body(trailers) => self.head.take().and_then(|head| {
+                let (status, mut headers) = *head;
+                headers.extend(trailers.cloned().unwrap_or_default());
+                self.hear_now(status, &headers)
+            }),
+            Reply::Failure => {
+                self.failed();
+                None
+            }
+        };
+        both(own, self.grant.as_mut().and_then(|grant| grant.receive(reply)))
     }
 
-    /// The part that delayed the call last, if that was not the limiter.
-    pub(super) fn held_by_server(&self) -> Option<Part> {
-        let is_last = self.granted().is_none_or(|grant| grant.waited().is_zero());
-        (is_last && !self.before.is_zero())
-            .then(|| Part::new(0, 1).of_kind(Some(crate::part::Kind::Server)))
-    }
-
-    pub(super) fn waited_in_all(&self) -> Duration {
-        let at_limiter = self.granted().map_or(Duration::ZERO, Granted::waited);
-        self.before.saturating_add(at_limiter)
-    }
-}
-
-impl<L: OwnedLimiter> Drop for Call<L> {
-    fn drop(&mut self) {
-        if self.place.is_some() {
-            in_drop(|| self.hear_head_alone());
-        }
-        if self.place.is_some() {
-            let now = self.shared.limiter.clock().now();
-            self.shared.change(|state| state.lost(self.units, now));
-        }
+    fn hears_body(&self) -> bool {
+        self.head.is_some() || self.grant.as_ref().is_some_and(Granted::hears_body)
     }
 }
 
@@ -322,33 +374,32 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sent(&self, n: L::Cost) -> Call<L> {
-        self.call(n, None, self.past_gate(self.units(n)), Duration::ZERO)
+        self.call(None, self.past_gate(self.shared.options.units(n)), Duration::ZERO)
+    }
+
+    /// A place of a call that does not ask.
+    fn past_gate(&self, units: Units) -> Grant<'static, Gate> {
+        let place = self.shared.gate.take_anyway(units);
+        place.unwrap_or_else(|_| unreachable!("a gate bears any debt")).into_owned()
     }
 
     pub(super) fn call(
         &self,
-        n: L::Cost,
         grant: Option<L::Grant>,
         place: Grant<'static, Gate>,
         before: Duration,
     ) -> Call<L> {
-        let shared = Arc::clone(&self.shared);
-        let units = shared.counts.units(n);
-        shared.state.lock().send(units);
-        if let Some(retries) = &shared.retries {
+        self.shared.state.lock().send(array(place.cost()));
+        if let Some(retries) = &self.shared.retries {
             retries.on_call();
         }
-        let sent = shared.limiter.clock().now();
-        let home = self.home.clone();
-        Call { shared, home, units, grant, before, place: Some(place), sent, head: None }
+        let sent = self.shared.limiter.clock().now();
+        Call { feedback: self.clone(), grant, before, place: Some(place), sent, head: None }
     }
 }
 
 impl<L: OwnedLimiter> fmt::Debug for Call<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call")
-            .field("units", &self.units)
-            .field("sent", &self.sent)
-            .finish_non_exhaustive()
+        f.debug_struct("Call").field("sent", &self.sent).finish_non_exhaustive()
     }
 }

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::answer::{Answer, Meter, Unit, Verdict};
+use super::answer::{Answer, Unit, Verdict};
 use super::grpc;
-use super::headers::Headers;
+use super::headers::{Headers, Judged};
 use super::ietf;
-use super::quota::{Fields, Part};
-use super::text::{Form, When, longest};
+use super::quota::{Part, Reader};
+use super::text::{Form, When};
 
 type Name = Cow<'static, str>;
 
@@ -31,32 +31,35 @@ type Name = Cow<'static, str>;
 /// assert_eq!(meter.reset, Some(When::After(Duration::from_millis(1500))));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a dialect does nothing until it is one of the `Dialects` of a `Feedback`"]
 pub struct Dialect {
     name: Name,
-    /// It applies if one of these is there.
-    markers: Vec<Name>,
-    fields: Vec<(Unit, Part, Name)>,
-    /// The prefixes of its other fields: see [`quota`](super::quota).
-    families: Vec<Name>,
-    /// `RateLimit` and `RateLimit-Policy`.
-    structured: Option<(Name, Name)>,
-    waits: Vec<(Name, Form)>,
-    verdicts: Vec<(u16, On, Verdict)>,
-    bucket: Option<Name>,
-    /// Whether each channel, guild and webhook has the bucket for itself.
-    is_per_resource: bool,
-    global: Option<Name>,
+    /// If there are any, it applies only to responses with one of these.
+    marks: Vec<(Name, Means)>,
+    fields: Vec<(Name, Means)>,
+    /// Of each whether it holds only with `Retry-After`, or if nothing remains.
+    statuses: Vec<(u16, bool, Verdict)>,
     least_wait: Option<Duration>,
     is_continuous: bool,
-    is_grpc: bool,
 }
 
-/// When a status is a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum On {
-    Always,
-    /// With `Retry-After`, or if nothing remains.
-    Limited,
+/// What a field of a dialect means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Means {
+    /// That the dialect applies.
+    Mark,
+    Quota(Unit, Part),
+    /// The name is a prefix: see [`quota`](super::quota).
+    Family,
+    /// As `RateLimit`, with the name of `RateLimit-Policy`.
+    Structured(Name),
+    Wait(Form),
+    Bucket,
+    /// A bucket that each channel, guild and webhook has for itself.
+    BucketOfResource,
+    Global,
+    /// `grpc-status`.
+    Grpc,
 }
 
 impl Dialect {
@@ -70,66 +73,47 @@ impl Dialect {
     /// let none: [(&str, &str); 0] = [];
     /// assert!(dialects.read(403u16, &none).is_refused());
     /// ```
-    #[must_use]
-    pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(name: impl Into<Name>) -> Self {
         Self {
             name: name.into(),
-            markers: Vec::new(),
+            marks: Vec::new(),
             fields: Vec::new(),
-            families: Vec::new(),
-            structured: None,
-            waits: Vec::new(),
-            verdicts: Vec::new(),
-            bucket: None,
-            is_per_resource: false,
-            global: None,
+            statuses: Vec::new(),
             least_wait: None,
             is_continuous: false,
-            is_grpc: false,
         }
     }
 
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
+    fn field(mut self, name: impl Into<Name>, means: Means) -> Self {
+        self.fields.push((name.into(), means));
+        self
     }
 
     /// Applies it only to responses with this field, or with another one given by this method. Use it for field
     /// names that other APIs share.
-    #[must_use]
-    pub fn marked_by(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.markers.push(name.into());
+    pub fn marked_by(mut self, name: impl Into<Name>) -> Self {
+        self.marks.push((name.into(), Means::Mark));
         self
     }
 
     /// The field with the quota of a window.
-    #[must_use]
-    pub fn limit(self, unit: Unit, name: impl Into<Cow<'static, str>>) -> Self {
-        self.field(unit, Part::Limit, name)
+    pub fn limit(self, unit: Unit, name: impl Into<Name>) -> Self {
+        self.field(name, Means::Quota(unit, Part::Limit))
     }
 
     /// The field with what remains of it.
-    #[must_use]
-    pub fn remaining(self, unit: Unit, name: impl Into<Cow<'static, str>>) -> Self {
-        self.field(unit, Part::Remaining, name)
+    pub fn remaining(self, unit: Unit, name: impl Into<Name>) -> Self {
+        self.field(name, Means::Quota(unit, Part::Remaining))
     }
 
     /// The field with what was used of the quota, and the quota: `32/40`.
-    #[must_use]
-    pub fn used(self, unit: Unit, name: impl Into<Cow<'static, str>>) -> Self {
-        self.field(unit, Part::Used, name)
+    pub fn used(self, unit: Unit, name: impl Into<Name>) -> Self {
+        self.field(name, Means::Quota(unit, Part::Used))
     }
 
     /// The field with its reset. Of several, the first that is there counts.
-    #[must_use]
-    pub fn reset(self, unit: Unit, name: impl Into<Cow<'static, str>>, form: Form) -> Self {
-        self.field(unit, Part::Reset(form), name)
-    }
-
-    fn field(mut self, unit: Unit, part: Part, name: impl Into<Name>) -> Self {
-        self.fields.push((unit, part, name.into()));
-        self
+    pub fn reset(self, unit: Unit, name: impl Into<Name>, form: Form) -> Self {
+        self.field(name, Means::Quota(unit, Part::Reset(form)))
     }
 
     /// Fields with these names, in the form of `RateLimit` and `RateLimit-Policy` of the IETF's current drafts: such as
@@ -142,248 +126,108 @@ impl Dialect {
     /// let answer = Dialects::default().with(beta).read(200u16, &[("Beta-RateLimit", "\"default\";r=50;t=30")]);
     /// assert_eq!(answer.meter(Unit::Requests).unwrap().remaining, Some(50));
     /// ```
-    #[must_use]
-    pub fn structured(
-        self,
-        limits: impl Into<Cow<'static, str>>,
-        policies: impl Into<Cow<'static, str>>,
-    ) -> Self {
-        Self { structured: Some((limits.into(), policies.into())), ..self }
-    }
-
-    fn family(mut self, prefix: impl Into<Name>) -> Self {
-        self.families.push(prefix.into());
-        self
+    pub fn structured(self, limits: impl Into<Name>, policies: impl Into<Name>) -> Self {
+        self.field(limits, Means::Structured(policies.into()))
     }
 
     /// A field with the time to wait after a refusal. It is read before [`Retry-After`](super#how-long-to-wait).
-    #[must_use]
-    pub fn wait(mut self, name: impl Into<Cow<'static, str>>, form: Form) -> Self {
-        self.waits.push((name.into(), form));
-        self
+    pub fn wait(self, name: impl Into<Name>, form: Form) -> Self {
+        self.field(name, Means::Wait(form))
     }
 
     /// A status that means what `verdict` says.
-    #[must_use]
     pub fn status(mut self, status: u16, verdict: Verdict) -> Self {
-        self.verdicts.push((status, On::Always, verdict));
+        self.statuses.push((status, false, verdict));
         self
     }
 
     /// A status that is a refusal if it comes with `Retry-After` or nothing remains, and else something different.
-    #[must_use]
     pub fn refused_if_limited(mut self, status: u16) -> Self {
-        self.verdicts.push((status, On::Limited, Verdict::Refused));
+        self.statuses.push((status, true, Verdict::Refused));
         self
     }
 
     /// The field that names the quota.
-    #[must_use]
-    pub fn bucket(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.bucket = Some(name.into());
-        self
+    pub fn bucket(self, name: impl Into<Name>) -> Self {
+        self.field(name, Means::Bucket)
     }
 
     /// The field that is `true` if a refusal holds for all quotas.
-    #[must_use]
-    pub fn global(mut self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.global = Some(name.into());
-        self
+    pub fn global(self, name: impl Into<Name>) -> Self {
+        self.field(name, Means::Global)
     }
 
     /// The least time to wait after a refusal that gives no time.
-    #[must_use]
-    pub fn least_wait(mut self, wait: Duration) -> Self {
-        self.least_wait = Some(wait);
-        self
+    pub fn least_wait(self, wait: Duration) -> Self {
+        Self { least_wait: Some(wait), ..self }
     }
 
     /// Permits come back steadily until the reset, as in a token bucket.
-    #[must_use]
-    pub fn continuous(mut self) -> Self {
-        self.is_continuous = true;
-        self
+    pub fn continuous(self) -> Self {
+        Self { is_continuous: true, ..self }
     }
 
-    #[inline]
-    fn applies<H: Headers + ?Sized>(&self, fields: &Fields<'_, H>) -> bool {
-        let has = |name: &Name| fields.headers.field(name).is_some();
-        if !self.markers.is_empty() {
-            return self.markers.iter().any(has);
-        }
-        let is_of_any = self.fields.is_empty() && self.waits.is_empty() && self.families.is_empty();
-        let others = [
-            self.structured.as_ref().map(|(limits, _)| limits),
-            self.bucket.as_ref(),
-            self.global.as_ref(),
-        ];
-        self.families.iter().any(|prefix| fields.has_family(prefix))
-            || self.fields.iter().any(|(_, _, name)| has(name))
-            || self.waits.iter().any(|(name, _)| has(name))
-            || others.into_iter().flatten().any(has)
-            || is_of_any && others == [None; 3]
+    fn applies(&self, reader: &Reader<'_>) -> bool {
+        let names = if self.marks.is_empty() { &self.fields } else { &self.marks };
+        let is_of = |field: &str| {
+            names.iter().any(|(name, means)| match means {
+                Means::Family => reader.has_family(name),
+                _ => field.eq_ignore_ascii_case(name),
+            })
+        };
+        names.is_empty() || reader.response.fields.iter().any(|(field, _)| is_of(field))
     }
 
-    /// Adds its quotas to those that others have read.
-    fn read<H: Headers + ?Sized>(
-        &self,
-        fields: &mut Fields<'_, H>,
-        meters: &mut Vec<(Unit, Meter)>,
-        answer: &mut Answer,
-    ) {
-        let headers = fields.headers;
-        if let Some((limits, policies)) = &self.structured {
-            ietf::read(headers, limits, policies, meters, answer);
-        }
-        if self.is_grpc {
-            grpc::read(headers, answer);
-        }
-        if !self.fields.is_empty() || fields.are_there() {
-            let exact = self.fields.iter();
-            let exact =
-                exact.map(|(unit, part, name)| (*unit, String::new(), *part, name.to_string()));
-            let families = self.families.iter().flat_map(|prefix| fields.family(prefix));
-            let all = exact.chain(families).collect();
-            let read = fields.meters(all, &mut answer.malformed);
-            let is_continuous = self.is_continuous;
-            meters.extend(read.into_iter().map(|(unit, of)| (unit, Meter { is_continuous, ..of })));
-        }
-        for (name, form) in &self.waits {
-            if answer.wait.is_none()
-                && let Some(text) = headers.field(name)
-            {
-                answer.wait = longest(*form, &text, answer.date);
-                answer.malformed += u32::from(answer.wait.is_none());
+    /// Adds what it says to what others have read.
+    fn read(&self, reader: &mut Reader<'_>) {
+        for (name, means) in &self.fields {
+            match means {
+                Means::Quota(unit, part) => reader.quota(name, *unit, "", *part),
+                Means::Family => reader.family(name),
+                Means::Structured(policies) => ietf::read(reader, name, policies),
+                Means::Wait(form) if reader.answer.wait.is_none() => {
+                    reader.answer.wait = reader.time(name, *form);
+                }
+                Means::Bucket | Means::BucketOfResource if reader.answer.bucket.is_none() => {
+                    reader.answer.bucket = reader.get(name).map(Cow::into_owned);
+                    reader.answer.is_per_resource = *means == Means::BucketOfResource;
+                }
+                Means::Global => {
+                    let is_global = reader.get(name).is_some_and(|text| text.trim() == "true");
+                    reader.answer.is_global |= is_global;
+                }
+                Means::Grpc => grpc::read(reader),
+                Means::Mark | Means::Wait(_) | Means::Bucket | Means::BucketOfResource => {}
             }
         }
-        if let Some(name) = &self.bucket {
-            answer.bucket = answer.bucket.take().or(headers.field(name).map(Cow::into_owned));
-            answer.is_per_resource |= self.is_per_resource;
-        }
-        if let Some(name) = &self.global {
-            answer.is_global |= headers.field(name).is_some_and(|text| text.trim() == "true");
-        }
-        answer.least_wait = answer.least_wait.or(self.least_wait);
-    }
-
-    fn judge(
-        &self,
-        headers: &(impl Headers + ?Sized),
-        meters: &[(Unit, Meter)],
-        answer: &mut Answer,
-    ) {
-        if self.is_grpc
-            && let Some(verdict) = grpc::verdict(headers)
-        {
-            answer.verdict = verdict;
-        }
-        let remains_nothing = meters.iter().any(|(_, meter)| meter.remaining == Some(0));
-        let is_limited = answer.wait.is_some() || remains_nothing;
-        for &(status, on, verdict) in &self.verdicts {
-            if status == answer.status && (on == On::Always || is_limited) {
-                answer.verdict = verdict;
-            }
-        }
+        reader.end_of_dialect(self.is_continuous);
+        reader.answer.least_wait = reader.answer.least_wait.or(self.least_wait);
     }
 
     /// GitHub: `x-ratelimit-*`; 403 with `Retry-After` or with nothing left is a refusal. A refusal that gives no
     /// time asks for a minute.
-    #[must_use]
     pub fn github() -> Self {
         Self::new("github")
-            .family("x-ratelimit-")
             .marked_by("x-ratelimit-resource")
             .marked_by("x-github-request-id")
+            .field("x-ratelimit-", Means::Family)
             .bucket("x-ratelimit-resource")
             .refused_if_limited(403)
             .least_wait(Duration::from_secs(60))
     }
 
-    /// `OpenAI`, and APIs that follow it: `x-ratelimit-*-requests` and `-tokens`, resets as `6m0s` or `20ms`.
-    #[must_use]
-    pub fn openai() -> Self {
-        Self::new("openai")
-            .limit(Unit::Requests, "x-ratelimit-limit-requests")
-            .remaining(Unit::Requests, "x-ratelimit-remaining-requests")
-            .reset(Unit::Requests, "x-ratelimit-reset-requests", Form::Duration)
-            .limit(Unit::Tokens, "x-ratelimit-limit-tokens")
-            .remaining(Unit::Tokens, "x-ratelimit-remaining-tokens")
-            .reset(Unit::Tokens, "x-ratelimit-reset-tokens", Form::Duration)
-            .continuous()
-    }
-
     /// Anthropic: `anthropic-ratelimit-*`, resets as RFC 3339; 529 means overloaded. `tokens` is the tightest
     /// limit in force, beside `input-tokens` and `output-tokens`.
-    #[must_use]
     pub fn anthropic() -> Self {
         Self::new("anthropic")
-            .family("anthropic-ratelimit-")
             .marked_by("anthropic-ratelimit-requests-remaining")
             .marked_by("anthropic-ratelimit-tokens-remaining")
             .marked_by("anthropic-ratelimit-input-tokens-remaining")
             .marked_by("anthropic-ratelimit-output-tokens-remaining")
             .marked_by("anthropic-organization-id")
+            .field("anthropic-ratelimit-", Means::Family)
             .status(529, Verdict::Unavailable)
             .continuous()
-    }
-
-    /// Discord: `X-RateLimit-*` with `-Reset-After` in seconds with decimals, `-Bucket` and `-Global`. Each channel, guild
-    /// and webhook of a [route](super::Servers::at) has the bucket for itself.
-    #[must_use]
-    pub fn discord() -> Self {
-        let dialect = Self::new("discord")
-            .family("x-ratelimit-")
-            .marked_by("x-ratelimit-bucket")
-            .marked_by("x-ratelimit-reset-after")
-            .marked_by("x-ratelimit-scope")
-            .marked_by("x-ratelimit-global")
-            .bucket("x-ratelimit-bucket")
-            .global("x-ratelimit-global");
-        Self { is_per_resource: true, ..dialect }
-    }
-
-    /// X, once Twitter, with its limits for a day (`x-app-limit-24hour-*`, `x-user-limit-24hour-*`), and others with
-    /// `x-rate-limit-*`, such as `Yii` and `AspNetCoreRateLimit`, whatever form the reset has.
-    #[must_use]
-    pub fn x() -> Self {
-        let dialect = Self::new("x").family("x-rate-limit-");
-        dialect.family("x-app-limit-24hour-").family("x-user-limit-24hour-")
-    }
-
-    /// Shopify: `X-Shopify-Shop-Api-Call-Limit: 32/40`, without a reset.
-    #[must_use]
-    pub fn shopify() -> Self {
-        Self::new("shopify").used(Unit::Requests, "x-shopify-shop-api-call-limit")
-    }
-
-    /// `RateLimit` and `RateLimit-Policy` of the current drafts of the IETF, as structured fields.
-    #[must_use]
-    pub fn ietf() -> Self {
-        Self::new("ietf").structured("ratelimit", "ratelimit-policy")
-    }
-
-    /// `RateLimit-Limit`, `-Remaining` and `-Reset` of the drafts up to version 6, and the quota's `RateLimit-Name` of
-    /// GitLab. The reset is in seconds; epoch seconds, as some servers send, are told apart by their size.
-    #[must_use]
-    pub fn ietf_06() -> Self {
-        Self::new("ietf-06").family("ratelimit-").bucket("ratelimit-name")
-    }
-
-    /// gRPC: `grpc-status` 8 (`RESOURCE_EXHAUSTED`) is a refusal, and 14 (`UNAVAILABLE`) what 503 is to HTTP. The
-    /// time is `grpc-retry-pushback-ms`, or a `RetryInfo` in `grpc-status-details-bin`. APIs of Google that answer in JSON
-    /// have it in the [body](super::Call::observe_body) of a refusal: `"retryDelay": "28.1s"`. If that is about a quota for a
-    /// day, callers wait a minute, and twice as long each time.
-    #[must_use]
-    pub fn grpc() -> Self {
-        Self { is_grpc: true, ..Self::new("grpc").marked_by("grpc-status") }
-    }
-
-    /// Any other API with `X-RateLimit-Limit`, `-Remaining` and `-Reset`, or `Rate-Limit-Total`, whatever form the reset
-    /// has. Names of quotas may stand before or behind the word: `X-RateLimit-Requests-Limit` of Linear and `RapidAPI`,
-    /// `X-RateLimit-Remaining-short` of `NestJS`, `X-RateLimit-UserReset` of hapi.
-    #[must_use]
-    pub fn generic() -> Self {
-        Self::new("x-ratelimit").family("x-ratelimit-").family("rate-limit-")
     }
 }
 
@@ -402,26 +246,48 @@ impl Dialect {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dialects {
+    /// If there is only one, it applies without its fields.
     list: Vec<Dialect>,
-    /// Whether the only one applies without its fields.
-    is_sure: bool,
 }
 
 impl Default for Dialects {
     fn default() -> Self {
         let list = vec![
             Dialect::anthropic(),
-            Dialect::openai(),
-            Dialect::x(),
-            Dialect::discord(),
+            // And APIs that follow it. Resets are `6m0s` or `20ms`.
+            Dialect::new("openai")
+                .limit(Unit::Requests, "x-ratelimit-limit-requests")
+                .remaining(Unit::Requests, "x-ratelimit-remaining-requests")
+                .reset(Unit::Requests, "x-ratelimit-reset-requests", Form::Duration)
+                .limit(Unit::Tokens, "x-ratelimit-limit-tokens")
+                .remaining(Unit::Tokens, "x-ratelimit-remaining-tokens")
+                .reset(Unit::Tokens, "x-ratelimit-reset-tokens", Form::Duration)
+                .continuous(),
+            // And others with `x-rate-limit-*`, such as `Yii` and `AspNetCoreRateLimit`.
+            Dialect::new("x")
+                .field("x-rate-limit-", Means::Family)
+                .field("x-app-limit-24hour-", Means::Family)
+                .field("x-user-limit-24hour-", Means::Family),
+            Dialect::new("discord")
+                .marked_by("x-ratelimit-bucket")
+                .marked_by("x-ratelimit-reset-after")
+                .marked_by("x-ratelimit-scope")
+                .marked_by("x-ratelimit-global")
+                .field("x-ratelimit-", Means::Family)
+                .field("x-ratelimit-bucket", Means::BucketOfResource)
+                .global("x-ratelimit-global"),
             Dialect::github(),
-            Dialect::shopify(),
-            Dialect::ietf(),
-            Dialect::ietf_06(),
-            Dialect::generic(),
-            Dialect::grpc(),
+            Dialect::new("shopify").used(Unit::Requests, "x-shopify-shop-api-call-limit"),
+            Dialect::new("ietf").structured("ratelimit", "ratelimit-policy"),
+            // The drafts up to version 6, and the quota's name of GitLab.
+            Dialect::new("ietf-06").field("ratelimit-", Means::Family).bucket("ratelimit-name"),
+            // `X-RateLimit-Requests-Limit` of Linear and `RapidAPI`, `X-RateLimit-UserReset` of hapi.
+            Dialect::new("x-ratelimit")
+                .field("x-ratelimit-", Means::Family)
+                .field("rate-limit-", Means::Family),
+            Dialect::new("grpc").field("grpc-status", Means::Grpc),
         ];
-        Self { list, is_sure: false }
+        Self { list }
     }
 }
 
@@ -442,14 +308,13 @@ impl Dialects {
     /// This one, whose statuses count for every response.
     #[must_use]
     pub fn only(dialect: Dialect) -> Self {
-        Self { list: vec![dialect], is_sure: true }
+        Self { list: vec![dialect] }
     }
 
     /// Adds one before the others.
     #[must_use]
     pub fn with(mut self, dialect: Dialect) -> Self {
         self.list.insert(0, dialect);
-        self.is_sure = false;
         self
     }
 
@@ -457,62 +322,45 @@ impl Dialects {
     /// (`Age` above zero) says of quotas is old, and ignored, and so is a quota of zero that has just taken a call.
     #[must_use]
     pub fn read(&self, status: impl Into<u16>, headers: &(impl Headers + ?Sized)) -> Answer {
-        let status = status.into();
-        let mut answer = Answer { status, ..Answer::default() };
-        let mut malformed = 0;
-        let mut time = |name: &str, parse: &dyn Fn(&str) -> Option<When>| {
-            let text = headers.field(name)?;
-            let time = parse(&text);
-            malformed += u32::from(time.is_none());
-            time
-        };
-        let mut fields = Fields::new(headers);
-        let date = time("date", &|text| Form::HttpDate.parse(text));
-        let age = time("age", &|text| Form::Seconds.parse(text));
-        answer.date = date.map(|date| date.after(Duration::ZERO));
-        let mut wait = |name: &str, form| time(name, &|text| longest(form, text, answer.date));
-        let waits = WAITS.map(|(name, form)| wait(name, form));
-        let named = fields.waits().filter_map(|name| wait(name, Form::Any)).max();
-        answer.malformed = malformed;
-        let applying: Vec<_> =
-            self.list.iter().filter(|one| self.is_sure || one.applies(&fields)).collect();
-        let mut meters = Vec::new();
-        applying.iter().for_each(|dialect| dialect.read(&mut fields, &mut meters, &mut answer));
-        answer.wait = waits.into_iter().chain([named]).fold(answer.wait, Option::or);
-        answer.verdict = match status {
-            429 => Verdict::Refused,
-            503 => Verdict::Unavailable,
-            // A gateway that says when to come back, for instance.
-            500..=599 if answer.wait.is_some() => Verdict::Unavailable,
-            _ => Verdict::Accepted,
-        };
-        applying.iter().for_each(|dialect| dialect.judge(headers, &meters, &mut answer));
+        self.read_response(status.into(), &Judged { fields: headers.fields(), body: None })
+    }
+
+    pub(super) fn read_response(&self, status: u16, response: &Judged<'_>) -> Answer {
+        let mut reader = Reader::new(status, response);
+        let since = |time: Option<When>| time.map(|time| time.after(Duration::ZERO));
+        reader.answer.date = since(reader.time("date", Form::HttpDate));
+        let age = since(reader.time("age", Form::Seconds));
+        // All of them are read, so that what is malformed is counted.
+        let wait = WAITS.iter().fold(None, |wait, (name, form)| wait.or(reader.time(name, *form)));
+        let wait = wait.or(reader.named_wait());
+        let is_sure = self.list.len() == 1;
+        let applying = self.list.iter().filter(|one| is_sure || one.applies(&reader));
+        let applying: Vec<_> = applying.collect();
+        applying.iter().for_each(|dialect| dialect.read(&mut reader));
+        let mut answer = reader.answer;
         answer.dialect = applying.first().map(|dialect| dialect.name.clone());
-        if age.is_none_or(|age| age.after(Duration::ZERO).is_zero()) {
-            meters.retain(|(_, meter)| answer.is_refused() || meter.limit != Some(0));
-            for (unit, meter) in meters {
-                let tightest = answer.meters.get_mut(unit);
-                *tightest = tightest.tighter(meter);
+        answer.wait = answer.wait.or(wait);
+        if answer.is_accepted() {
+            answer.verdict = match status {
+                429 => Verdict::Refused,
+                503 => Verdict::Unavailable,
+                // A gateway that says when to come back, for instance.
+                500..=599 if answer.wait.is_some() => Verdict::Unavailable,
+                _ => Verdict::Accepted,
+            };
+        }
+        let remains_nothing = answer.meters.iter().any(|(_, meter)| meter.remaining == Some(0));
+        let is_limited = answer.wait.is_some() || remains_nothing;
+        let statuses = applying.iter().flat_map(|dialect| &dialect.statuses);
+        for &(of, if_limited, verdict) in statuses {
+            if of == status && (is_limited || !if_limited) {
+                answer.verdict = verdict;
             }
         }
-        answer
-    }
-
-    /// Reads the body as well, or the begin of it.
-    pub(super) fn read_body(&self, body: &[u8], answer: &mut Answer) {
-        if self.list.iter().any(|dialect| dialect.is_grpc) {
-            grpc::read_body(body, answer);
+        answer.keep_tightest(age.is_some_and(|age| !age.is_zero()));
+        if let Some(body) = response.body {
+            grpc::read_body(body, &mut answer);
         }
-    }
-
-    /// Whether the body of a response may say more than its fields.
-    #[cfg(feature = "reqwest")]
-    pub(super) fn wants_body(&self, status: http::StatusCode, headers: &http::HeaderMap) -> bool {
-        let is_json = headers.field("content-type").is_some_and(|kind| kind.contains("json"));
-        let is_open = || {
-            let answer = self.read(status, headers);
-            answer.is_refused() && answer.wait.is_none()
-        };
-        is_json && self.list.iter().any(|dialect| dialect.is_grpc) && is_open()
+        answer
     }
 }

@@ -5,14 +5,8 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode, header};
 
 use super::answer::{Answer, Verdict};
-use super::headers::Headers;
-use super::text::{Form, When};
-
-const RESOURCE_EXHAUSTED: &str = "8";
-const UNAVAILABLE: &str = "14";
-
-/// The head of a response whose trailer says how the call went.
-pub(super) type Head = Box<(StatusCode, HeaderMap)>;
+use super::quota::Reader;
+use super::text::{Form, When, base64};
 
 /// Whether this is the head of a response whose trailer has the status. A gateway that answers by itself does so with
 /// another status of HTTP.
@@ -23,30 +17,26 @@ pub(super) fn is_open(status: StatusCode, headers: &HeaderMap) -> bool {
         && !headers.contains_key("grpc-status")
 }
 
-/// How the call ended, if it was refused.
-pub(super) fn verdict(headers: &(impl Headers + ?Sized)) -> Option<Verdict> {
-    match headers.field("grpc-status")?.trim() {
-        RESOURCE_EXHAUSTED => Some(Verdict::Refused),
-        UNAVAILABLE => Some(Verdict::Unavailable),
-        _ => None,
-    }
-}
-
-/// Reads when to repeat a call that was refused: `grpc-retry-pushback-ms`, or `RetryInfo` in the details.
-pub(super) fn read(headers: &(impl Headers + ?Sized), answer: &mut Answer) {
-    if verdict(headers).is_none() {
-        return;
-    }
-    if let Some(pushback) = headers.field("grpc-retry-pushback-ms") {
+/// Reads how the call ended, and when to repeat one that was refused: `grpc-retry-pushback-ms`, or `RetryInfo` in the
+/// details.
+pub(super) fn read(reader: &mut Reader<'_>) {
+    reader.answer.verdict = match reader.get("grpc-status").as_deref().map(str::trim) {
+        Some("8") => Verdict::Refused,
+        Some("14") => Verdict::Unavailable,
+        _ => return,
+    };
+    if let Some(pushback) = reader.get("grpc-retry-pushback-ms") {
         match pushback.trim().parse::<i32>().map(u64::try_from) {
-            Ok(Ok(millis)) => answer.wait = Some(When::After(Duration::from_millis(millis))),
+            Ok(Ok(millis)) => reader.answer.wait = Some(When::After(Duration::from_millis(millis))),
             // As gRPC has it, what is negative or no number asks not to repeat the call.
-            Ok(Err(_)) | Err(_) => answer.is_final = true,
+            Ok(Err(_)) | Err(_) => reader.answer.is_final = true,
         }
-    } else if let Some(details) = headers.field("grpc-status-details-bin") {
-        let delay = bytes_of(&details).and_then(|bytes| retry_delay(&bytes));
-        answer.malformed += u32::from(delay.is_none());
-        answer.wait = delay.flatten().map(When::After).or(answer.wait);
+    } else if let Some(details) = reader.get("grpc-status-details-bin") {
+        // Of several values the first counts.
+        let bytes = base64(details.split(',').next().unwrap_or_default().trim());
+        let delay = bytes.and_then(|bytes| retry_delay(&bytes));
+        reader.answer.malformed += u32::from(delay.is_none());
+        reader.answer.wait = delay.flatten().map(When::After).or(reader.answer.wait);
     }
 }
 
@@ -75,12 +65,12 @@ pub(super) fn read_body(body: &[u8], answer: &mut Answer) {
 /// `google.rpc.RetryInfo` among the details of a `google.rpc.Status`. The outer `None`: malformed.
 fn retry_delay(status: &[u8]) -> Option<Option<Duration>> {
     let mut delay = None;
-    for detail in all(status, 3)? {
-        let name = all(detail, 1)?.pop().unwrap_or_default();
+    for (_, detail) in all(status, 3)? {
+        let (_, name) = last(detail, 1)?;
         if name.ends_with(b"/google.rpc.RetryInfo") {
-            let info = all(detail, 2)?.pop().unwrap_or_default();
-            let time = all(info, 1)?.pop().unwrap_or_default();
-            let (seconds, nanos) = (number(time, 1)?, number(time, 2)?);
+            let (_, info) = last(detail, 2)?;
+            let (_, time) = last(info, 1)?;
+            let ((seconds, _), (nanos, _)) = (last(time, 1)?, last(time, 2)?);
             // A negative number is a large one here: not a time.
             let nanos = u32::try_from(nanos).ok().filter(|&nanos| nanos < 1_000_000_000)?;
             let seconds = u64::try_from(i64::try_from(seconds).ok()?).ok()?;
@@ -90,58 +80,31 @@ fn retry_delay(status: &[u8]) -> Option<Option<Duration>> {
     Some(delay)
 }
 
-/// A field of a message in the wire format of Protocol Buffers.
-enum Field<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-    Fixed,
+/// The last field of a message with this number; zero and empty if there is none.
+fn last(message: &[u8], wanted: u64) -> Option<(u64, &[u8])> {
+    Some(all(message, wanted)?.pop().unwrap_or_default())
 }
 
-/// The first field of a message, its number, and the rest.
-fn first(message: &[u8]) -> Option<(u64, Field<'_>, &[u8])> {
-    let (tag, rest) = varint(message)?;
-    let (field, rest) = match tag & 7 {
-        0 => varint(rest).map(|(number, rest)| (Field::Number(number), rest))?,
-        1 => (Field::Fixed, rest.get(8..)?),
-        2 => {
-            let (length, rest) = varint(rest)?;
-            let (bytes, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-            (Field::Bytes(bytes), rest)
-        }
-        5 => (Field::Fixed, rest.get(4..)?),
-        _ => return None,
-    };
-    Some((tag >> 3, field, rest))
-}
-
-/// All texts or messages with this number.
-fn all(mut message: &[u8], wanted: u64) -> Option<Vec<&[u8]>> {
+/// The fields of a message with this number, in the wire format of Protocol Buffers: a number, or text or a message.
+fn all(mut message: &[u8], wanted: u64) -> Option<Vec<(u64, &[u8])>> {
     let mut found = Vec::new();
     while !message.is_empty() {
-        let (number, field, rest) = first(message)?;
-        if let Field::Bytes(bytes) = field
-            && number == wanted
-        {
-            found.push(bytes);
+        let (tag, rest) = varint(message)?;
+        let (number, rest) = if matches!(tag & 7, 0 | 2) { varint(rest)? } else { (0, rest) };
+        let length = match tag & 7 {
+            0 => 0,
+            1 => 8,
+            2 => usize::try_from(number).ok()?,
+            5 => 4,
+            _ => return None,
+        };
+        let (bytes, rest) = rest.split_at_checked(length)?;
+        if tag >> 3 == wanted {
+            found.push((number, bytes));
         }
         message = rest;
     }
     Some(found)
-}
-
-/// The last number with this number; zero if there is none.
-fn number(mut message: &[u8], wanted: u64) -> Option<u64> {
-    let mut last = 0;
-    while !message.is_empty() {
-        let (number, field, rest) = first(message)?;
-        if let Field::Number(value) = field
-            && number == wanted
-        {
-            last = value;
-        }
-        message = rest;
-    }
-    Some(last)
 }
 
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
@@ -149,30 +112,6 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (number, rest) = bytes.split_at(length);
     let value = number.iter().rev().fold(0, |value: u64, byte| value << 7 | u64::from(byte & 0x7f));
     Some((value, rest))
-}
-
-/// Base64, with or without `=` at the end. Of several values the first counts.
-fn bytes_of(text: &str) -> Option<Vec<u8>> {
-    let text = text.split(',').next().unwrap_or_default().trim().trim_end_matches('=');
-    let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
-    let (mut bits, mut held) = (0u32, 0);
-    for byte in text.bytes() {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        (bits, held) = (bits << 6 | u32::from(value), held + 6);
-        if held >= 8 {
-            held -= 8;
-            bytes.push((bits >> held & 0xff).try_into().ok()?);
-            bits &= (1 << held) - 1;
-        }
-    }
-    Some(bytes)
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
@@ -209,20 +148,10 @@ mod tests {
     }
 
     #[test]
-    fn base64_has_sixty_four_digits() {
-        let bytes = [0x01, 0x96, 0xb3, 0xd3, 0xdf, 0xbf];
-        assert_eq!(bytes_of("AZaz09+/").as_deref(), Some(&bytes[..]));
-        assert_eq!(bytes_of("AZaz09+"), Some(bytes[..5].to_vec()));
-        assert_eq!(bytes_of("AZa=, z09"), Some(vec![0x01, 0x96]));
-        for other in ["AZ-z", "AZ_z", "A=Zz"] {
-            assert_eq!(bytes_of(other), None, "{other}");
-        }
-    }
-
-    #[test]
     fn fields_of_other_types_are_skipped() {
         let fixed = [&[6 << 3 | 1][..], &[9; 8], &[7 << 3 | 5], &[9; 4]].concat();
         let message = [&fixed[..], &[1 << 3, 42], &fixed].concat();
+        let number = |message, wanted| last(message, wanted).map(|(number, _)| number);
         assert_eq!((number(&message, 1), number(&message, 6)), (Some(42), Some(0)));
         assert_eq!(number(&message[..message.len() - 1], 1), None);
     }
@@ -266,7 +195,7 @@ mod tests {
 
     #[test]
     fn details_that_are_cut_or_not_base64_are_malformed() {
-        let whole = bytes_of(DETAILS).expect("base64");
+        let whole = base64(DETAILS).expect("base64");
         assert!((1..whole.len()).all(|end| retry_delay(&whole[..end]).flatten().is_none()));
         for (details, malformed) in [("%", 1), ("GP8", 1), ("CAg", 0), ("", 0)] {
             let fields = [("grpc-status", "8"), ("grpc-status-details-bin", details)];

@@ -1,82 +1,94 @@
-//! Where header fields come from.
+//! A response: where its header fields come from, and what a program judges.
 
 use std::borrow::Cow;
+use std::fmt;
 
-/// The header fields of a response.
-///
-/// For [`http::HeaderMap`] (reqwest, hyper, axum), for a list of names and values, and for a function that looks
-/// a field up, so that any HTTP library will do.
+/// The header fields of a response: an [`http::HeaderMap`] (reqwest, hyper, axum), or a list of names and values, so that
+/// any HTTP library will do.
 ///
 /// ```
-/// use tollgate::feedback::{Dialects, Headers};
+/// use tollgate::feedback::Dialects;
 ///
-/// let list = [("Retry-After", "7")];
-/// assert_eq!(list.field("retry-after").as_deref(), Some("7"));
-///
-/// let function = |name: &str| (name == "retry-after").then(|| "7".to_owned());
-/// assert!(Dialects::default().read(429u16, &function).is_refused());
+/// let list = vec![("Retry-After".to_owned(), "7".to_owned())];
+/// assert!(Dialects::default().read(429u16, &list).wait.is_some());
 /// ```
 pub trait Headers {
-    /// The value of a field, by its name in lower case. If there are several fields of this name, their values in
-    /// order, joined by `", "`.
-    fn field(&self, name: &str) -> Option<Cow<'_, str>>;
-
-    /// The names of all fields, in any case. `None`, as by default: they cannot be listed. Then quotas with names of
-    /// their own, such as `X-RateLimit-Remaining-short`, are not found.
-    fn names(&self) -> Option<Vec<&str>> {
-        None
-    }
+    /// All fields in order. The names may be in any case.
+    fn fields(&self) -> Vec<(&str, Cow<'_, str>)>;
 }
 
 impl Headers for http::HeaderMap {
-    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
-        joined(self.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes())))
-    }
-
-    fn names(&self) -> Option<Vec<&str>> {
-        Some(self.keys().map(http::HeaderName::as_str).collect())
+    fn fields(&self) -> Vec<(&str, Cow<'_, str>)> {
+        let fields = self.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        fields.map(|(name, value)| (name, String::from_utf8_lossy(value))).collect()
     }
 }
 
 impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
-    #[inline]
-    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
-        let same = self.iter().filter(|(other, _)| other.as_ref().eq_ignore_ascii_case(name));
-        joined(same.map(|(_, value)| Cow::Borrowed(value.as_ref())))
-    }
-
-    fn names(&self) -> Option<Vec<&str>> {
-        Some(self.iter().map(|(name, _)| name.as_ref()).collect())
+    fn fields(&self) -> Vec<(&str, Cow<'_, str>)> {
+        self.iter().map(|(name, value)| (name.as_ref(), value.as_ref().into())).collect()
     }
 }
 
 impl<N: AsRef<str>, V: AsRef<str>, const M: usize> Headers for [(N, V); M] {
-    #[inline]
-    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.as_slice().field(name)
-    }
-
-    fn names(&self) -> Option<Vec<&str>> {
-        self.as_slice().names()
+    fn fields(&self) -> Vec<(&str, Cow<'_, str>)> {
+        self.as_slice().fields()
     }
 }
 
 impl<N: AsRef<str>, V: AsRef<str>> Headers for Vec<(N, V)> {
-    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
-        self.as_slice().field(name)
-    }
-
-    fn names(&self) -> Option<Vec<&str>> {
-        self.as_slice().names()
+    fn fields(&self) -> Vec<(&str, Cow<'_, str>)> {
+        self.as_slice().fields()
     }
 }
 
-impl<F: Fn(&str) -> Option<String>> Headers for F {
-    fn field(&self, name: &str) -> Option<Cow<'_, str>> {
-        self(name).map(Cow::Owned)
+/// A response, as [`FeedbackBuilder::judge`](super::FeedbackBuilder::judge) sees it.
+pub struct Judged<'a> {
+    pub(super) fields: Vec<(&'a str, Cow<'a, str>)>,
+    pub(super) body: Option<&'a [u8]>,
+}
+
+impl Judged<'_> {
+    /// The value of a header field, and of gRPC also of one of the trailer. If there are several fields of this name, their
+    /// values in order, joined by `", "`.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Cow<'_, str>> {
+        let same = self.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+        let values = same.map(|(_, value)| Cow::from(&**value));
+        values.reduce(|all, value| Cow::from(format!("{all}, {value}")))
+    }
+
+    /// The body, if the client has it: see [`Call::observe_body`](super::Call::observe_body).
+    #[must_use]
+    pub fn body(&self) -> Option<&[u8]> {
+        self.body
+    }
+
+    /// Whether the body is there and has this text in it.
+    ///
+    /// ```
+    /// use tollgate::feedback::Feedback;
+    /// use tollgate::{InFlight, RateLimiter};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let api = Feedback::builder(RateLimiter::new(InFlight::new(10)))
+    ///     .judge(|response, answer| answer.is_final = response.contains("insufficient_quota"))
+    ///     .build();
+    /// let none: [(&str, &str); 0] = [];
+    /// let body = br#"{"error":{"code":"insufficient_quota"}}"#;
+    /// assert!(api.acquire(1).await?.observe_body(429u16, &none, body).await.is_final);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn contains(&self, text: &str) -> bool {
+        let text = text.as_bytes();
+        self.body.is_some_and(|body| body.windows(text.len().max(1)).any(|part| part == text))
     }
 }
 
-fn joined<'a>(values: impl Iterator<Item = Cow<'a, str>>) -> Option<Cow<'a, str>> {
-    values.reduce(|all, value| Cow::Owned(format!("{all}, {value}")))
+impl fmt::Debug for Judged<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Judged").field("body", &self.body.map(<[u8]>::len)).finish_non_exhaustive()
+    }
 }

@@ -1,162 +1,110 @@
 //! The fields of the IETF: draft-ietf-httpapi-ratelimit-headers, from version 8 on `RateLimit` and
-//! `RateLimit-Policy` as lists of structured fields, in version 7 `RateLimit` as a dictionary. Versions up to 6
-//! have plain fields (`RateLimit-Limit`, `-Remaining`, `-Reset`), which are a [`Dialect`](super::Dialect).
+//! `RateLimit-Policy` as lists (`"default";r=50;t=30`), in version 7 `RateLimit` as a dictionary (`limit=100, remaining=50`).
+//! Versions up to 6 have plain fields (`RateLimit-Limit`, `-Remaining`, `-Reset`), which are a
+//! [`Dialect`](super::Dialect).
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use sfv::{BareItem, Dictionary, Item, List, ListEntry, Parser};
+use super::answer::{Meter, Unit};
+use super::quota::Reader;
+use super::text::{When, base64, whole};
 
-use super::answer::{Answer, Meter, Unit};
-use super::headers::Headers;
-use super::text::When;
-
-/// The items of a list; `None` if it is malformed.
-fn items(text: &str) -> Option<Vec<Item>> {
-    let list = Parser::new(text).parse::<List>().ok()?;
-    let items = list.into_iter().map(|entry| match entry {
-        ListEntry::Item(item) => Some(item),
-        ListEntry::InnerList(_) => None,
+/// Splits what is not in quotes.
+fn split(text: &str, at: char) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    let parts = text.split(move |c| {
+        is_quoted ^= c == '"';
+        c == at && !is_quoted
     });
-    items.collect()
+    parts.map(str::trim)
 }
 
-fn name(item: &Item) -> Option<&str> {
-    match &item.bare_item {
-        BareItem::String(name) => Some(name.as_str()),
-        BareItem::Token(name) => Some(name.as_str()),
-        _ => None,
-    }
-}
-
-fn number(value: &BareItem) -> Option<u64> {
-    u64::try_from(i64::from(value.as_integer()?)).ok()
-}
-
-/// The first of these parameters that is there. Outer: it is no number. Inner: whether it is there.
-fn parameter(item: &Item, names: &[&str]) -> Option<Option<u64>> {
-    let value = names.iter().find_map(|name| item.params.get(*name));
-    value.map_or(Some(None), |value| number(value).map(Some))
-}
-
-/// The partition of a quota, such as a user or an application.
-fn partition(item: &Item) -> Option<String> {
-    match item.params.get("pk")? {
-        BareItem::ByteSequence(key) => Some(key.escape_ascii().to_string()),
-        _ => None,
-    }
-}
-
-struct Quota {
-    name: String,
+/// An item of a list: a policy, or what remains of one.
+struct Item<'a> {
+    name: &'a str,
+    /// `None`: bytes and places in flight are not counted.
     unit: Option<Unit>,
-    limit: u64,
-    window: Option<Duration>,
+    number: u64,
+    time: Option<Duration>,
+    /// Such as a user or an application.
     partition: Option<String>,
 }
 
-fn quota(item: &Item) -> Option<Quota> {
-    let unit = match item.params.get("qu") {
-        None => Some(Unit::Requests),
-        Some(BareItem::String(unit)) => unit_of(unit.as_str()),
-        Some(BareItem::Token(unit)) => unit_of(unit.as_str()),
-        Some(_) => return None,
-    };
-    Some(Quota {
-        name: name(item)?.to_owned(),
-        unit,
-        limit: parameter(item, &["q"])??,
-        window: parameter(item, &["w"])?.map(Duration::from_secs),
-        partition: partition(item),
-    })
-}
-
-/// Bytes and places in flight are not counted.
-fn unit_of(unit: &str) -> Option<Unit> {
-    match unit {
-        "request" | "requests" => Some(Unit::Requests),
-        "token" | "tokens" => Some(Unit::Tokens),
-        _ => None,
+impl<'a> Item<'a> {
+    fn list(text: &'a str, numbers: &[&str], times: &[&str]) -> Vec<Option<Self>> {
+        split(text, ',').map(|item| Self::parse(item, numbers, times)).collect()
     }
-}
 
-/// Reads both fields. All quotas hold for the same request, so their names are no buckets: those are the partitions of
-/// the policies, or of the quotas if these have none. A server may send the closest quota only.
-pub(super) fn read(
-    headers: &(impl Headers + ?Sized),
-    limits: &str,
-    policies: &str,
-    meters: &mut Vec<(Unit, Meter)>,
-    answer: &mut Answer,
-) {
-    let Some(text) = headers.field(limits) else { return };
-    let mut quotas = Vec::new();
-    let listed = items(&text);
-    if listed.is_some()
-        && let Some(policies) = headers.field(policies)
-    {
-        match items(&policies) {
-            Some(items) => {
-                for item in &items {
-                    match quota(item) {
-                        Some(quota) => quotas.push(quota),
-                        None => answer.malformed += 1,
-                    }
-                }
-            }
-            None => answer.malformed += 1,
-        }
-    }
-    let Some(items) = listed else { return dictionary(&text, meters, answer) };
-    let counted = quotas.iter().filter(|quota| quota.unit.is_some());
-    let mut partitions: Vec<_> = counted.filter_map(|quota| quota.partition.clone()).collect();
-    let is_of_policies = !partitions.is_empty();
-    for item in &items {
-        let read = || {
-            let quota = quotas.iter().find(|quota| Some(quota.name.as_str()) == name(item));
-            let unit = quota.map_or(Some(Unit::Requests), |quota| quota.unit);
-            // `a` and `w` are the names of a change to the draft.
-            let meter = Meter {
-                limit: quota.map(|quota| quota.limit),
-                window: quota.and_then(|quota| quota.window),
-                remaining: Some(parameter(item, &["r", "a"])??),
-                reset: parameter(item, &["t", "w"])?
-                    .map(|seconds| When::After(Duration::from_secs(seconds))),
-                is_continuous: false,
-            };
-            name(item).map(|_| (unit, meter))
+    /// By the names that its number and its time have in different versions. `None`: it is malformed.
+    fn parse(text: &'a str, numbers: &[&str], times: &[&str]) -> Option<Self> {
+        let mut parts = split(text, ';');
+        let name = match parts.next()? {
+            name if name.starts_with(|c: char| c.is_ascii_alphabetic()) => name,
+            name => name.strip_prefix('"')?.strip_suffix('"')?,
         };
-        let Some((unit, meter)) = read() else {
-            answer.malformed += 1;
+        let parameters: Vec<_> = parts.filter_map(|text| text.split_once('=')).collect();
+        let get = |names: &[&str]| {
+            let of = |name: &&str| parameters.iter().find(|(other, _)| other == name);
+            names.iter().find_map(of).map(|(_, value)| *value)
+        };
+        let partition = |key: &str| base64(key.strip_prefix(':')?.strip_suffix(':')?);
+        let time = match get(times) {
+            Some(text) => Some(Duration::from_secs(whole(text)?)),
+            None => None,
+        };
+        Some(Self {
+            name,
+            unit: match get(&["qu"]).map(|unit| unit.trim_matches('"')) {
+                None | Some("request" | "requests") => Some(Unit::Requests),
+                Some("token" | "tokens") => Some(Unit::Tokens),
+                Some(_) => None,
+            },
+            number: whole(get(numbers)?)?,
+            time,
+            partition: get(&["pk"]).and_then(partition).map(|key| key.escape_ascii().to_string()),
+        })
+    }
+}
+
+/// Reads both fields. All quotas hold for the same request, so their names are no buckets: those are the partitions. A
+/// server may send the closest quota only.
+pub(super) fn read(reader: &mut Reader<'_>, limits: &str, policies: &str) {
+    let Some(mut limits) = reader.get(limits) else { return };
+    let mut policies = reader.get(policies);
+    let first = limits.split(';').next().unwrap_or_default();
+    if first.contains('=') && !first.starts_with('"') {
+        // Version 7 has one quota, as a dictionary: `limit=100, remaining=50, reset=30`.
+        limits = Cow::from(format!("one;{}", limits.replace(',', ";")));
+        policies = Some(limits.clone());
+    }
+    let policies = policies.as_deref().map(|text| Item::list(text, &["q", "limit"], &["w"]));
+    let policies = policies.unwrap_or_default();
+    // `a` and `w` are the names of a change to the draft.
+    let limits = Item::list(&limits, &["r", "a", "remaining"], &["t", "reset", "w"]);
+    let all = policies.iter().chain(&limits);
+    reader.answer.malformed += all.map(|item| u32::from(item.is_none())).sum::<u32>();
+    let mut partitions = Vec::new();
+    for item in limits.into_iter().flatten() {
+        let policy = policies.iter().flatten().find(|policy| policy.name == item.name);
+        let Some(unit) = policy.map_or(Some(Unit::Requests), |policy| policy.unit) else {
             continue;
         };
-        let Some(unit) = unit else { continue };
-        meters.push((unit, meter));
-        partitions.extend(partition(item).filter(|_| !is_of_policies));
+        let meter = Meter {
+            limit: policy.map(|policy| policy.number),
+            window: policy.and_then(|policy| policy.time),
+            remaining: Some(item.number),
+            reset: item.time.map(When::After),
+            is_continuous: false,
+        };
+        reader.answer.meters.push((unit, meter));
+        partitions.extend(item.partition);
     }
+    let counted = policies.into_iter().flatten().filter(|policy| policy.unit.is_some());
+    partitions.extend(counted.filter_map(|policy| policy.partition));
+    partitions.sort();
     partitions.dedup();
     if !partitions.is_empty() {
-        answer.bucket.get_or_insert(partitions.join(","));
-    }
-}
-
-/// Version 7: `limit=100, remaining=50, reset=30`.
-fn dictionary(text: &str, meters: &mut Vec<(Unit, Meter)>, answer: &mut Answer) {
-    let read = || {
-        let fields = Parser::new(text).parse::<Dictionary>().ok()?;
-        let field = |name: &str| match fields.get(name) {
-            None => Some(None),
-            Some(ListEntry::Item(item)) => number(&item.bare_item).map(Some),
-            Some(ListEntry::InnerList(_)) => None,
-        };
-        Some(Meter {
-            limit: field("limit")?,
-            remaining: Some(field("remaining")??),
-            reset: field("reset")?.map(|seconds| When::After(Duration::from_secs(seconds))),
-            ..Meter::default()
-        })
-    };
-    match read() {
-        Some(meter) => meters.push((Unit::Requests, meter)),
-        None => answer.malformed += 1,
+        reader.answer.bucket.get_or_insert(partitions.join(","));
     }
 }

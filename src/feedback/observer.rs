@@ -1,18 +1,26 @@
-//! The limiter, the gate before it, and what answers change of both.
+//! A limiter that learns, and what its clones and its calls share: the limiter, the state of the server, and the gate that
+//! follows from it.
 
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use super::answer::{Answer, Unit};
+use super::dialect::Dialects;
 use super::gate::{Gate, Units};
+use super::headers::Judged;
 use super::server_state::ServerState;
-use super::shared::Shared;
-use super::state::FeedbackStats;
+use super::state::{Action, FeedbackStats, State};
+use super::text::When;
+use super::window::Observation;
 use crate::error::Error;
 use crate::limiter::OwnedLimiter;
-use crate::rate_limiter::{Grant, RateLimiter};
+use crate::policy::Cost;
+use crate::rate_limiter::RateLimiter;
+use crate::retry::RetryBudget;
+use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::units::{Nanos, Rate};
 
 /// A limiter that learns from each response: see the [module](super).
@@ -46,42 +54,18 @@ use crate::units::{Nanos, Rate};
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct Feedback<L: OwnedLimiter> {
     pub(super) shared: Arc<Shared<L>>,
-    /// Of a call to one of several servers.
-    pub(super) home: Option<Arc<dyn Home<L>>>,
+    /// Where an answer to its calls belongs, if there are several servers.
+    pub(super) home: Option<Arc<dyn Fn(&Answer) -> Heard<L> + Send + Sync>>,
 }
 
-/// The server and the route of a call, where there are several.
-pub(super) trait Home<L: OwnedLimiter>: Send + Sync {
-    /// What was learned of the bucket to which a call belongs, if the answer names it.
-    fn bucket(&self, answer: &Answer) -> Option<Feedback<L>>;
-
-    /// What was learned of each bucket of the server.
-    fn all(&self) -> Vec<Feedback<L>>;
-}
+/// The bucket that an answer names, and all that it holds for.
+pub(super) type Heard<L> = (Option<Feedback<L>>, Vec<Feedback<L>>);
 
 impl<L: OwnedLimiter> Feedback<L> {
     crate::limiter::methods_of_limiter!();
-
-    pub(super) fn units(&self, n: L::Cost) -> [u32; 4] {
-        self.shared.counts.units(n)
-    }
-
-    pub(super) fn gate(&self) -> &RateLimiter<Gate> {
-        &self.shared.gate
-    }
-
-    /// How often the gate has closed.
-    pub(super) fn closed(&self) -> u64 {
-        self.shared.state.lock().closed
-    }
-
-    /// A place of a call that does not ask.
-    pub(super) fn past_gate(&self, units: [u32; 4]) -> Grant<'static, Gate> {
-        let place = self.shared.gate.take_anyway(cost(units));
-        place.unwrap_or_else(|_| unreachable!("a gate bears any debt")).into_owned()
-    }
 
     /// The limiter.
     #[must_use]
@@ -89,12 +73,19 @@ impl<L: OwnedLimiter> Feedback<L> {
         &self.shared.limiter
     }
 
-    /// Whether a client with a body reads it: because the program judges what responses say, or as it may name a time.
+    /// Whether a client that can read the body of a response does so: because the program judges it, or as it may name a
+    /// time.
     #[cfg(feature = "reqwest")]
     pub(crate) fn wants_body(&self, status: http::StatusCode, headers: &http::HeaderMap) -> bool {
-        let is_error = status.is_client_error() || status.is_server_error();
-        is_error
-            && (self.shared.judge.is_some() || self.shared.dialects.wants_body(status, headers))
+        let options = &self.shared.options;
+        let is_open = || {
+            let answer = options.dialects.read(status, headers);
+            answer.is_refused() && answer.wait.is_none()
+        };
+        let kind = headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let is_json = || kind.is_some_and(|kind| kind.contains("json"));
+        (status.is_client_error() || status.is_server_error())
+            && (options.judge.is_some() || is_json() && is_open())
     }
 
     /// What remains of the server's quota, if it has said so and its window still lasts. Calls under way may or
@@ -118,13 +109,6 @@ impl<L: OwnedLimiter> Feedback<L> {
     #[must_use]
     pub fn rate(&self) -> Option<Rate> {
         self.shared.state.lock().rate()
-    }
-
-    /// The learned rate, for a publisher: as long as there is a handle.
-    #[cfg(feature = "metrics")]
-    pub(super) fn observed_rate(&self) -> impl Fn() -> Option<Rate> + Send + use<L> {
-        let shared = Arc::downgrade(&self.shared);
-        move || shared.upgrade()?.state.lock().rate()
     }
 
     /// What is known of the server now: a pause, the learned rate, what remains.
@@ -161,21 +145,6 @@ impl<L: OwnedLimiter> Feedback<L> {
     pub(super) fn is_idle(&self) -> bool {
         let now = self.shared.limiter.clock().now();
         Arc::strong_count(&self.shared) == 1 && self.shared.state.lock().is_idle(now)
-    }
-
-    /// For a call to one of several servers.
-    pub(super) fn with_home(self, home: Arc<dyn Home<L>>) -> Self {
-        Self { home: Some(home), ..self }
-    }
-
-    /// Hears an answer to a call to another bucket of the server, which holds for all of them.
-    pub(super) fn record_elsewhere(&self, sent: Nanos, answer: &Answer) {
-        let Answer { verdict, wait, least_wait, date, .. } = *answer;
-        let answer = Answer { verdict, wait, least_wait, date, ..Answer::default() };
-        let observed = self.shared.observation(sent, &answer);
-        let shown = (false, self.shared.waiting());
-        // The limiter is not of this server alone.
-        let _ = self.shared.change(|state| state.learn(&observed, [0; 4], &answer, shown));
     }
 
     /// Ends the pause that was asked of the limiter.
@@ -216,22 +185,142 @@ impl<L: OwnedLimiter> Feedback<L> {
     }
 }
 
-pub(super) fn cost([a, b, c, d]: [u32; 4]) -> Units {
-    (a, b, c, d)
-}
-
-impl<L: OwnedLimiter> Clone for Feedback<L> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), home: self.home.clone() }
-    }
-}
-
-impl<L: OwnedLimiter + fmt::Debug> fmt::Debug for Feedback<L> {
+impl<L: OwnedLimiter> fmt::Debug for Feedback<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Feedback")
             .field("limiter", &self.shared.limiter)
             .field("server", &self.server_state())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Options {
+    /// What each number of a cost counts, if the program has said so.
+    pub(super) units: Option<Vec<Option<Unit>>>,
+    pub(super) dialects: Arc<Dialects>,
+    pub(super) judge: Option<Arc<dyn Fn(&Judged<'_>, &mut Answer) + Send + Sync>>,
+    /// Whether the limiter serves this server alone, so that it may be paused.
+    pub(super) is_alone: Arc<AtomicBool>,
+    pub(super) max_wait: Duration,
+}
+
+pub(super) struct Shared<L: OwnedLimiter> {
+    pub(super) limiter: L,
+    pub(super) gate: RateLimiter<Gate>,
+    pub(super) options: Options,
+    pub(super) state: Mutex<State>,
+    pub(super) retries: Option<RetryBudget>,
+}
+
+impl Options {
+    /// How much of each unit a cost is. If no number counts requests, a call is one.
+    pub(super) fn units<C: Cost>(&self, cost: C) -> Units {
+        const USUAL: &[Option<Unit>] = &[Some(Unit::Requests), Some(Unit::Tokens)];
+        let (mut units, mut has_requests) = ([0; 4], false);
+        let each = self.units.as_deref().unwrap_or(USUAL).iter().enumerate();
+        for (index, unit) in each.take(C::NUMBERS) {
+            let Some(unit) = unit else { continue };
+            let sum = &mut units[unit.index()];
+            *sum = u32::saturating_add(*sum, cost.number(index));
+            has_requests |= *unit == Unit::Requests;
+        }
+        let [requests, tokens, input, output] = units;
+        let requests = match (has_requests, &self.units) {
+            (false, _) => 1,
+            // The first number may count something else.
+            (true, None) => requests.min(1),
+            (true, Some(_)) => requests,
+        };
+        (requests, tokens, input, output)
+    }
+}
+
+impl<L: OwnedLimiter> Shared<L> {
+    /// Changes the state, and the gate with it.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock();
+        let before = state.gate();
+        let result = change(&mut state);
+        let mut gate = state.gate();
+        if gate.closes(&before) {
+            state.closed += 1;
+            gate.closed = state.closed;
+        }
+        if gate != before {
+            // In the order of the answers, so under the lock; the waiters are woken after it.
+            let after_unlock = self.gate.set_policy_quietly(gate);
+            drop(state);
+            after_unlock.run();
+        }
+        result
+    }
+
+    /// Learns from the answer to a call that was sent then for these units. `waited`: for the learned rate.
+    pub(super) fn learn(
+        &self,
+        sent: Nanos,
+        units: [u32; 4],
+        answer: &Answer,
+        waited: bool,
+    ) -> Action {
+        let clock = self.limiter.clock();
+        let now = clock.now();
+        let ours = || clock.since_epoch().saturating_add(now.since(Nanos::ZERO));
+        let mut state = self.state.lock();
+        let calendar = match answer.date {
+            Some(date) => state.calendar.read(now, date),
+            None if answer.names_time() => ours(),
+            // Nothing is compared with it.
+            None => Duration::ZERO,
+        };
+        let is_learning = state.is_learning();
+        // A look at the queue may wake callers.
+        drop(state);
+        let waiting = if is_learning { self.gate.queue_len() } else { 0 };
+        let named = answer.wait.filter(|wait| matches!(wait, When::After(_)));
+        let named = named.map(|wait| wait.after(Duration::ZERO));
+        let (is_dated, is_accepted) = (answer.date.is_some(), answer.is_accepted());
+        let max = self.options.max_wait;
+        let observed = Observation { sent, now, calendar, is_dated, is_accepted, named, max };
+        self.change(|state| {
+            state.answered(units);
+            state.learn(&observed, units, answer, (waited, waiting))
+        })
+    }
+
+    /// Pauses or resumes the limiter after an answer.
+    pub(super) async fn apply(&self, action: Action) {
+        if !self.options.is_alone.load(Ordering::Acquire) {
+            return;
+        }
+        let changed = match action.pause {
+            Some(pause) => self.limiter.pause_for(pause).await,
+            None if action.resume => self.limiter.resume().await,
+            None => Ok(()),
+        };
+        if changed.is_err() {
+            self.state.lock().stats.failed += 1;
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::feedback::Feedback;
+    use crate::{ManualClock, Unlimited};
+
+    #[test]
+    fn a_call_is_one_request_unless_a_number_counts_them() {
+        let builder = || Feedback::builder(RateLimiter::with_clock(Unlimited, ManualClock::new()));
+        let tokens = builder().units([Some(Unit::Tokens)]).options;
+        assert_eq!([0, 3].map(|cost| tokens.units(cost)), [(1, 0, 0, 0), (1, 3, 0, 0)]);
+        let requests = builder().units([Some(Unit::Requests)]).options;
+        assert_eq!([0, 3].map(|cost| requests.units(cost)), [(0, 0, 0, 0), (3, 0, 0, 0)]);
+        // Nothing was said: the first number may count something else.
+        let unsaid = builder().options;
+        assert_eq!([0, 3].map(|cost| unsaid.units(cost)), [(0, 0, 0, 0), (1, 0, 0, 0)]);
     }
 }

@@ -2,21 +2,21 @@
 //! goes back to it if the gate closes before its call is sent.
 
 use std::pin::Pin;
+#[cfg(feature = "metrics")]
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::call::Call;
 use super::gate::Gate;
-use super::observer::{Feedback, cost};
+use super::observer::Feedback;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{
-    Acquire, Around, Ask, Granted, Hearing, InProcess, Limiter, OwnedLimiter, Reply, Stages, both,
-    sealed::Sealed,
+    Acquire, Around, Ask, Granted, InProcess, Limiter, OwnedLimiter, Stages, sealed::Sealed,
 };
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
-use crate::part::Part;
 use crate::policy::{Limit, Quota};
 use crate::rate_limiter::{Grant, RateLimiter};
 use crate::stats::{Stats, Waits};
@@ -31,41 +31,30 @@ pub struct Passing<L: OwnedLimiter> {
     deadline: Option<Nanos>,
     /// The time that it waited before the gate closed again.
     waited: Duration,
-    stage: Stage<L>,
-}
-
-enum Stage<L: OwnedLimiter> {
-    AtGate(Acquire<RateLimiter<Gate>>),
-    /// With its place in flight at the gate.
-    AtLimiter(Option<Grant<'static, Gate>>, Acquire<L>),
+    at_gate: Acquire<RateLimiter<Gate>>,
+    /// In the queue of the limiter, with its place in flight at the gate.
+    passed: Option<(Grant<'static, Gate>, Acquire<L>)>,
 }
 
 // No field is ever pinned.
 impl<L: OwnedLimiter> Unpin for Passing<L> {}
 
 impl<L: OwnedLimiter> Passing<L> {
-    fn new(feedback: &Feedback<L>, ask: &Ask<L::Cost>) -> Self {
-        let now = feedback.limiter().clock().now();
-        let deadline = ask.max_wait.map(|max_wait| now.saturating_add(max_wait));
-        let stage = feedback.at_gate(ask, ask.max_wait);
-        Self { feedback: feedback.clone(), ask: *ask, deadline, waited: Duration::ZERO, stage }
-    }
-
     /// The rest of the timeout.
     fn left(&self) -> Option<Duration> {
-        let now = self.feedback.limiter().clock().now();
-        self.deadline.map(|deadline| deadline.since(now))
+        self.deadline.map(|deadline| deadline.since(self.feedback.limiter().clock().now()))
     }
 
-    /// Waits at the gate.
-    fn poll_gate(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        if let Stage::AtGate(acquire) = &mut self.stage {
-            let at_gate = ready!(Pin::new(acquire).poll(context))?;
+    /// Waits at the gate. Returns the caller's place at the limiter.
+    fn poll_gate(&mut self, context: &mut Context<'_>) -> Poll<Result<&mut Acquire<L>, Error>> {
+        if self.passed.is_none() {
+            let at_gate = ready!(Pin::new(&mut self.at_gate).poll(context))?;
             let ask = Ask { max_wait: self.left(), ..self.ask };
             let acquire = Acquire::new(self.feedback.limiter().clone(), ask);
-            self.stage = Stage::AtLimiter(Some(at_gate), acquire);
+            self.passed = Some((at_gate, acquire));
         }
-        Poll::Ready(Ok(()))
+        let passed = self.passed.as_mut().map(|(_, acquire)| acquire);
+        Poll::Ready(Ok(passed.unwrap_or_else(|| unreachable!("just passed"))))
     }
 }
 
@@ -74,58 +63,56 @@ impl<L: OwnedLimiter> Future for Passing<L> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            ready!(self.poll_gate(context))?;
-            let Stage::AtLimiter(at_gate, acquire) = &mut self.stage else {
-                unreachable!("just passed")
-            };
+            let acquire = ready!(self.poll_gate(context))?;
             let granted = ready!(Pin::new(acquire).poll(context));
-            let at_gate = at_gate.take().unwrap_or_else(|| unreachable!("taken here only"));
+            let Some((at_gate, _)) = self.passed.take() else { unreachable!("just passed") };
             let grant = granted?;
             let before = self.waited.saturating_add(at_gate.waited());
             // A call for nothing was not charged.
-            if at_gate.receipt().is_none_or(|charged| *charged == Some(self.feedback.closed())) {
-                let call = self.feedback.call(self.ask.cost, Some(grant), at_gate, before);
-                return Poll::Ready(Ok(call));
+            let closed = || self.feedback.shared.state.lock().closed;
+            if at_gate.receipt().is_none_or(|charged| *charged == Some(closed())) {
+                return Poll::Ready(Ok(self.feedback.call(Some(grant), at_gate, before)));
             }
             // An answer to another call has closed the gate meanwhile.
             self.waited = before.saturating_add(grant.waited());
             grant.refund();
             at_gate.refund();
-            self.stage = self.feedback.at_gate(&self.ask, self.left());
+            self.at_gate = self.feedback.at_gate(&self.ask, self.left());
         }
     }
 }
 
 impl<L: OwnedLimiter> Stages<Call<L>> for Passing<L> {
     fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        if let Stage::AtGate(acquire) = &mut self.stage {
-            ready!(acquire.poll_enter(context))?;
-            if !acquire.delay().is_zero() {
+        if self.passed.is_none() {
+            ready!(self.at_gate.poll_enter(context))?;
+            if !self.at_gate.delay().is_zero() {
                 return Poll::Ready(Ok(()));
             }
             if let Poll::Ready(passed) = self.poll_gate(context) {
                 passed?;
             }
         }
-        match &mut self.stage {
-            Stage::AtLimiter(.., acquire) => acquire.poll_enter(context),
-            Stage::AtGate(_) => Poll::Ready(Ok(())),
+        match &mut self.passed {
+            Some((_, acquire)) => acquire.poll_enter(context),
+            None => Poll::Ready(Ok(())),
         }
     }
 
     fn delay(&self) -> Duration {
-        match &self.stage {
-            Stage::AtGate(acquire) => acquire.delay(),
-            Stage::AtLimiter(.., acquire) => acquire.delay(),
-        }
+        self.passed.as_ref().map_or_else(|| self.at_gate.delay(), |(_, acquire)| acquire.delay())
     }
 }
 
 impl<L: OwnedLimiter> Feedback<L> {
-    fn at_gate(&self, ask: &Ask<L::Cost>, max_wait: Option<Duration>) -> Stage<L> {
-        let Ask { cost: n, ahead, tenant, .. } = *ask;
-        let ask = Ask { cost: cost(self.units(n)), max_wait, ahead, tenant };
-        Stage::AtGate(Acquire::new(self.gate().clone(), ask))
+    fn at_gate(
+        &self,
+        ask: &Ask<L::Cost>,
+        max_wait: Option<Duration>,
+    ) -> Acquire<RateLimiter<Gate>> {
+        let cost = self.shared.options.units(ask.cost);
+        let Ask { ahead, tenant, .. } = *ask;
+        Acquire::new(self.shared.gate.clone(), Ask { cost, max_wait, ahead, tenant })
     }
 }
 
@@ -137,7 +124,11 @@ impl<L: OwnedLimiter> Around for Feedback<L> {
     type Caller = Passing<L>;
 
     fn caller(&self, ask: &Ask<L::Cost>) -> Passing<L> {
-        Passing::new(self, ask)
+        let after = |max_wait| self.limiter().clock().now().saturating_add(max_wait);
+        let deadline = ask.max_wait.map(after);
+        let at_gate = self.at_gate(ask, ask.max_wait);
+        let (feedback, waited) = (self.clone(), Duration::ZERO);
+        Passing { feedback, ask: *ask, deadline, waited, at_gate, passed: None }
     }
 }
 
@@ -161,7 +152,7 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
     }
 
     async fn would_wait(&self, n: L::Cost) -> Result<Option<Duration>, Error> {
-        let at_gate = self.gate().would_wait(cost(self.units(n)))?;
+        let at_gate = self.shared.gate.would_wait(self.shared.options.units(n))?;
         let at_limiter = self.limiter().would_wait(n).await?;
         Ok(at_gate.zip(at_limiter).map(|(gate, limiter)| gate.max(limiter)))
     }
@@ -171,7 +162,7 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
     }
 
     fn end(&self, end: End<'_>) -> bool {
-        let (gate, limiter) = (self.gate(), self.limiter());
+        let (gate, limiter) = (&self.shared.gate, self.limiter());
         match end {
             End::Close => gate.end(end) && limiter.end(end),
             // The limiter goes on for those that have passed the gate.
@@ -183,7 +174,7 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
 
     /// Includes the callers at the gate.
     fn queue_len(&self) -> usize {
-        self.gate().queue_len() + self.limiter().queue_len()
+        self.shared.gate.queue_len() + self.limiter().queue_len()
     }
 
     fn queued_permits(&self) -> u64 {
@@ -192,12 +183,12 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
 
     /// Includes callers that were refused or left at the gate.
     fn stats(&self) -> Stats {
-        with_gate(self.limiter().stats(), self.gate().stats())
+        with_gate(self.limiter().stats(), self.shared.gate.stats())
     }
 
     /// A caller that waited for the server and then for the limiter counts twice.
     fn waits(&self) -> Waits {
-        self.limiter().waits().with(&self.gate().waits())
+        self.limiter().waits().with(&self.shared.gate.waits())
     }
 
     fn clock(&self) -> &Clock {
@@ -210,8 +201,9 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
 
     #[cfg(feature = "metrics")]
     fn observe(&self) -> Observe {
-        let (gate, limiter) = (self.gate().observe(), self.limiter().observe());
-        let rate = self.observed_rate();
+        let (gate, limiter) = (self.shared.gate.observe(), self.limiter().observe());
+        let shared = Arc::downgrade(&self.shared);
+        let rate = move || shared.upgrade()?.state.lock().rate();
         Box::new(move || {
             let (gate, mut seen) = (gate(), limiter());
             seen.stats = with_gate(seen.stats, gate.stats);
@@ -229,64 +221,4 @@ fn with_gate(mut stats: Stats, gate: Stats) -> Stats {
     stats.given_up += gate.given_up;
     stats.waited = stats.waited.saturating_add(gate.waited);
     stats
-}
-
-impl<L: OwnedLimiter> Sealed for Call<L> {}
-
-impl<L: OwnedLimiter> Granted for Call<L> {
-    type Cost = L::Cost;
-
-    fn cost(&self) -> L::Cost {
-        self.granted().map_or_else(L::Cost::default, Granted::cost)
-    }
-
-    fn waited(&self) -> Duration {
-        self.waited_in_all()
-    }
-
-    fn limited_by(&self) -> Option<Part> {
-        self.granted().and_then(Granted::limited_by).or_else(|| self.held_by_server())
-    }
-
-    fn send_settlement(&mut self, actual: L::Cost) -> Result<(), Error> {
-        self.grant().map_or(Ok(()), |grant| grant.send_settlement(actual))
-    }
-
-    fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.grant().map_or(Poll::Ready(Ok(())), |grant| grant.poll_settled(context))
-    }
-
-    fn settle_on_drop(&mut self, actual: L::Cost) {
-        if let Some(grant) = self.grant() {
-            grant.settle_on_drop(actual);
-        }
-    }
-
-    fn give_back(&mut self) {
-        self.refund_now();
-    }
-
-    fn holds_places(&self) -> bool {
-        self.granted().is_some_and(Granted::holds_places)
-    }
-
-    // The limiter may learn as well.
-    fn receive(&mut self, reply: Reply<'_>) -> Hearing {
-        let own = match reply {
-            Reply::Head(status, headers) => self.hear_head(status, headers),
-            Reply::Body(trailers) => {
-                self.hear_frame(trailers);
-                None
-            }
-            Reply::Failure => {
-                self.failed();
-                None
-            }
-        };
-        both(own, self.grant().and_then(|grant| grant.receive(reply)))
-    }
-
-    fn hears_body(&self) -> bool {
-        self.head.is_some() || self.granted().is_some_and(Granted::hears_body)
-    }
 }

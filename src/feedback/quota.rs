@@ -1,4 +1,4 @@
-//! Reads the fields of quotas, under the names that servers have for them.
+//! Reads the fields of a response: those of quotas under the names that servers have for them.
 //!
 //! A name is a prefix, one of a few words, and perhaps the name of the quota before or behind the word:
 //! `X-RateLimit-Remaining`, `X-RateLimit-Requests-Reset`, `Rate-Limit-Total`, `X-RateLimit-Remaining-short`. A value
@@ -7,9 +7,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::answer::{Meter, Unit};
-use super::headers::Headers;
-use super::text::{Form, When, count, permits, times};
+use super::answer::{Answer, Meter, Unit};
+use super::headers::Judged;
+use super::text::{Form, When, permits, times, whole};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -28,11 +28,6 @@ const WORDS: [(&str, Part); 5] = [
     ("limit", Part::Limit),
     ("total", Part::Limit),
 ];
-
-/// What is tried before a word if the names of the fields cannot be listed.
-const USUAL: &str = "x-ratelimit- x-ratelimit-requests- x-rate-limit- ratelimit- rate-limit- \
-    anthropic-ratelimit-requests- anthropic-ratelimit-tokens- anthropic-ratelimit-input-tokens- \
-    anthropic-ratelimit-output-tokens- x-app-limit-24hour- x-user-limit-24hour-";
 
 const WAIT: &str = "retry-after";
 
@@ -59,102 +54,106 @@ fn unit(quota: &str) -> Option<Unit> {
     }
 }
 
-/// The fields of a response, each of which is read once: by the first dialect that knows its name.
-pub(super) struct Fields<'a, H: ?Sized> {
-    pub(super) headers: &'a H,
-    /// Those that may be of a quota, in lower case.
-    names: Vec<String>,
-    read: Vec<String>,
+/// Reads a response. Each field of a quota is read once: by the first dialect that knows its name.
+pub(super) struct Reader<'a> {
+    pub(super) response: &'a Judged<'a>,
+    /// The names of fields that may be of a quota and are not read yet, in lower case.
+    unread: Vec<String>,
+    /// What one dialect has read, by what each quota counts and by its name.
+    quotas: Vec<(Unit, String, Quota)>,
+    pub(super) answer: Answer,
 }
 
-/// What is counted, the quota, and the part of it that the field with this name has.
-type Field = (Unit, String, Part, String);
-
-impl<'a, H: Headers + ?Sized> Fields<'a, H> {
-    pub(super) fn new(headers: &'a H) -> Self {
-        let usual = || USUAL.split(' ').flat_map(|of| WORDS.map(|(word, _)| format!("{of}{word}")));
-        // Most fields of a response are of no quota, and are not copied.
-        let is_kept = |name: &&str| {
-            let has = |part: &str| {
-                name.as_bytes()
-                    .windows(part.len())
-                    .any(|at| at.eq_ignore_ascii_case(part.as_bytes()))
-            };
-            has("limit-") || has(WAIT) && !name.eq_ignore_ascii_case(WAIT)
-        };
-        let mut names: Vec<_> = match headers.names() {
-            Some(names) => names.into_iter().filter(is_kept).map(str::to_ascii_lowercase).collect(),
-            None => usual().filter(|name| headers.field(name).is_some()).collect(),
-        };
+impl<'a> Reader<'a> {
+    pub(super) fn new(status: u16, response: &'a Judged<'a>) -> Self {
+        let names = response.fields.iter().map(|(name, _)| name.to_ascii_lowercase());
+        let is_of_quota =
+            |name: &String| name.contains("limit-") || name.contains(WAIT) && name != WAIT;
         // Each is compared with each.
-        names.truncate(64);
-        Self { headers, names, read: Vec::new() }
+        let mut unread: Vec<_> = names.filter(is_of_quota).take(64).collect();
+        unread.sort();
+        // A field that was sent several times is read once.
+        unread.dedup();
+        let answer = Answer { status, ..Answer::default() };
+        Self { response, unread, quotas: Vec::new(), answer }
     }
 
-    /// The times to wait of limiters with names: `Retry-After-short` of `NestJS`, `X-RateLimit-Retry-After` of Symfony,
-    /// `LLM_Provider-Retry-After` of `LiteLLM`.
-    pub(super) fn waits(&self) -> impl Iterator<Item = &String> {
-        self.names.iter().filter(|name| name.contains(WAIT) && !name.ends_with("-ms"))
+    // Inlined: most names are not there.
+    #[inline]
+    pub(super) fn get(&self, name: &str) -> Option<Cow<'a, str>> {
+        let mut names = self.response.fields.iter().map(|(name, _)| name);
+        let is_there = names.any(|other| other.eq_ignore_ascii_case(name));
+        if is_there { self.response.field(name) } else { None }
     }
 
-    /// Whether there are any: most responses have none.
-    pub(super) fn are_there(&self) -> bool {
-        !self.names.is_empty()
+    /// A time: the longest, if the field was sent several times.
+    pub(super) fn time(&mut self, name: &str, form: Form) -> Option<When> {
+        let times = times(form, &self.get(name)?);
+        let now = self.answer.date.unwrap_or_default();
+        let time = times.and_then(|times| times.into_iter().max_by_key(|time| time.after(now)));
+        self.answer.malformed += u32::from(time.is_none());
+        time
+    }
+
+    /// The longest time to wait of limiters with names: `Retry-After-short` of `NestJS`, `X-RateLimit-Retry-After` of
+    /// Symfony, `LLM_Provider-Retry-After` of `LiteLLM`.
+    pub(super) fn named_wait(&mut self) -> Option<When> {
+        let waits = self.unread.iter();
+        let waits = waits.filter(|name| name.contains(WAIT) && !name.ends_with("-ms")).cloned();
+        let waits: Vec<_> = waits.collect();
+        waits.iter().filter_map(|name| self.time(name, Form::Any)).max()
     }
 
     pub(super) fn has_family(&self, prefix: &str) -> bool {
-        let is_one = |name: &String| name.strip_prefix(prefix).and_then(split).is_some();
-        self.names.iter().any(is_one)
+        self.unread.iter().any(|name| name.strip_prefix(prefix).and_then(split).is_some())
     }
 
-    /// The fields whose names begin so, the ones with the more exact words first.
-    pub(super) fn family(&self, prefix: &str) -> Vec<Field> {
+    /// Reads the fields whose names begin so, the ones with the more exact words first.
+    pub(super) fn family(&mut self, prefix: &str) {
         let split = |name: &String| Some((split(name.strip_prefix(prefix)?)?, name.clone()));
-        let mut fields: Vec<_> = self.names.iter().filter_map(split).collect();
-        fields.sort_by_key(|((word, _), _)| *word);
-        let field = |((word, of), name): ((usize, String), _)| {
-            Some((unit(&of)?, format!("{prefix}{of}"), WORDS[word].1, name))
-        };
-        fields.into_iter().filter_map(field).collect()
-    }
-
-    /// What these fields say, and those that no dialect has read. One meter for each limiter of a chain.
-    pub(super) fn meters(
-        &mut self,
-        mut fields: Vec<Field>,
-        malformed: &mut u32,
-    ) -> Vec<(Unit, Meter)> {
-        fields.sort_by(|(unit, of, ..), (other, name, ..)| {
-            (unit.index(), of).cmp(&(other.index(), name))
-        });
-        let mut meters = Vec::new();
-        for fields in fields.chunk_by(|one, other| (one.0, &one.1) == (other.0, &other.1)) {
-            let mut quota = Quota::default();
-            for (.., part, name) in fields {
-                if let Some(text) = self.take(name) {
-                    *malformed += u32::from(quota.read(*part, &text).is_none());
-                }
+        let mut found: Vec<_> = self.unread.iter().filter_map(split).collect();
+        found.sort();
+        for ((word, of), name) in found {
+            if let Some(unit) = unit(&of) {
+                self.quota(&name, unit, &format!("{prefix}{of}"), WORDS[word].1);
             }
-            meters.extend(quota.meters().map(|meter| (fields[0].0, meter)));
         }
-        meters
     }
 
-    fn take(&mut self, name: &str) -> Option<Cow<'a, str>> {
-        let is_read = self.read.iter().any(|read| read.eq_ignore_ascii_case(name));
-        let text = self.headers.field(name).filter(|_| !is_read)?;
-        self.read.push(name.to_owned());
-        Some(text)
+    /// Reads a part of the quota `of`.
+    pub(super) fn quota(&mut self, name: &str, unit: Unit, of: &str, part: Part) {
+        let Some(text) = self.get(name) else { return };
+        self.unread.retain(|unread| !unread.eq_ignore_ascii_case(name));
+        let at = self.quotas.iter().position(|(other, name, _)| (*other, &**name) == (unit, of));
+        let at = at.unwrap_or_else(|| {
+            self.quotas.push((unit, of.to_owned(), Quota::default()));
+            self.quotas.len() - 1
+        });
+        self.answer.malformed += u32::from(self.quotas[at].2.read(part, &text).is_none());
+    }
+
+    /// A dialect has been read: one meter for each quota, and each limiter of a chain.
+    pub(super) fn end_of_dialect(&mut self, is_continuous: bool) {
+        for (unit, _, quota) in std::mem::take(&mut self.quotas) {
+            self.answer.meters.extend(quota.meters(is_continuous).map(|meter| (unit, meter)));
+        }
     }
 }
 
-/// The values of the fields of one quota. Of several for one part the first counts.
+/// The values of the fields of one quota.
 #[derive(Debug, Default)]
 struct Quota {
-    limit: Option<Vec<u64>>,
+    limit: Vec<u64>,
     window: Option<Duration>,
-    remaining: Option<Vec<u64>>,
-    reset: Option<Vec<When>>,
+    remaining: Vec<u64>,
+    reset: Vec<When>,
+}
+
+/// Of several fields for one part the first counts.
+fn fill<T>(part: &mut Vec<T>, read: Vec<T>) {
+    if part.is_empty() {
+        *part = read;
+    }
 }
 
 impl Quota {
@@ -163,36 +162,33 @@ impl Quota {
         let counts = || text.split(',').map(permits).collect::<Option<Vec<_>>>();
         match part {
             Part::Limit => match counts() {
-                Some(limit) => _ = self.limit.get_or_insert(limit),
+                Some(limit) => fill(&mut self.limit, limit),
                 // Some servers have the window in this place: `15m`.
                 None => self.window = Some(Form::Duration.parse(text)?.after(Duration::ZERO)),
             },
-            Part::Remaining => _ = self.remaining.get_or_insert(counts()?),
+            Part::Remaining => fill(&mut self.remaining, counts()?),
             Part::Used => {
                 let (used, limit) = text.split_once('/')?;
-                let (used, limit) = (count(used)?, count(limit)?);
-                self.limit.get_or_insert(vec![limit]);
-                self.remaining.get_or_insert(vec![limit.saturating_sub(used)]);
+                let (used, limit) = (whole(used.trim())?, whole(limit.trim())?);
+                fill(&mut self.limit, vec![limit]);
+                fill(&mut self.remaining, vec![limit.saturating_sub(used)]);
             }
-            Part::Reset(form) => _ = self.reset.get_or_insert(times(form, text)?),
+            Part::Reset(form) => fill(&mut self.reset, times(form, text)?),
         }
         Some(())
     }
 
-    fn meters(&self) -> impl Iterator<Item = Meter> {
-        let (limit, reset) = (self.limit.as_deref(), self.reset.as_deref());
-        let (limit, reset) = (limit.unwrap_or_default(), reset.unwrap_or_default());
-        let remaining = self.remaining.as_deref().unwrap_or_default();
+    fn meters(&self, is_continuous: bool) -> impl Iterator<Item = Meter> {
+        let Self { limit, remaining, reset, window } = self;
         // Lists of one length are of the same limiters. Else the later reset counts, and the first limit: what follows it are
         // the policies of drafts of the IETF.
-        let is_of_each = |length| length == remaining.len().max(1);
-        let (has_limits, has_resets) = (is_of_each(limit.len()), is_of_each(reset.len()));
-        (0..remaining.len().max(1)).map(move |at| Meter {
-            limit: limit.get(if has_limits { at } else { 0 }).copied(),
+        let length = remaining.len().max(1);
+        (0..length).map(move |at| Meter {
+            limit: limit.get(if limit.len() == length { at } else { 0 }).copied(),
             remaining: remaining.get(at).copied(),
-            reset: if has_resets { reset.get(at) } else { reset.iter().max() }.copied(),
-            window: self.window,
-            is_continuous: false,
+            reset: if reset.len() == length { reset.get(at) } else { reset.iter().max() }.copied(),
+            window: *window,
+            is_continuous,
         })
     }
 }

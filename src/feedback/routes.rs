@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -53,7 +54,7 @@ pub(super) fn route(text: &str) -> Route {
 #[derive(Debug)]
 enum Mark {
     /// The bucket of all routes below, and one of these.
-    Bucket(usize, Route),
+    Bucket(Arc<str>, Route),
     Split,
 }
 
@@ -62,10 +63,10 @@ pub(super) struct Routes(HashMap<u64, Mark>);
 
 impl Routes {
     /// The bucket of a route. `None`: no answer has told.
-    pub(super) fn bucket(&self, route: &Route) -> Option<usize> {
+    pub(super) fn bucket(&self, route: &Route) -> Option<Arc<str>> {
         for prefix in route {
             match self.0.get(prefix)? {
-                Mark::Bucket(bucket, _) => return Some(*bucket),
+                Mark::Bucket(bucket, _) => return Some(Arc::clone(bucket)),
                 Mark::Split => {}
             }
         }
@@ -73,7 +74,7 @@ impl Routes {
     }
 
     /// An answer to a call of this route has named a bucket.
-    pub(super) fn learn(&mut self, route: &Route, bucket: usize) {
+    pub(super) fn learn(&mut self, route: &Route, bucket: &str) {
         if self.0.len() >= MOST {
             self.0.clear();
         }
@@ -81,7 +82,7 @@ impl Routes {
             let is_last = depth + 1 == route.len();
             match self.0.get_mut(&prefix) {
                 Some(Mark::Split) if !is_last => {}
-                Some(Mark::Bucket(other, _)) if *other == bucket => return,
+                Some(Mark::Bucket(other, _)) if **other == *bucket => return,
                 Some(mark @ Mark::Bucket(..)) if !is_last => {
                     if let Mark::Bucket(other, known) = std::mem::replace(mark, Mark::Split)
                         && let Some(&next) = known.get(depth + 1)
@@ -90,7 +91,7 @@ impl Routes {
                     }
                 }
                 _ => {
-                    self.0.insert(prefix, Mark::Bucket(bucket, route.clone()));
+                    self.0.insert(prefix, Mark::Bucket(bucket.into(), route.clone()));
                     return;
                 }
             }
@@ -102,13 +103,13 @@ impl Routes {
 mod tests {
     use super::*;
 
-    const CORE: usize = 1;
-    const SEARCH: usize = 2;
-    const CODE: usize = 3;
+    const CORE: &str = "core";
+    const SEARCH: &str = "search";
+    const CODE: &str = "code";
 
-    fn routes(learned: &[(&str, usize)]) -> Routes {
+    fn routes(learned: &[(&str, &str)]) -> Routes {
         let mut routes = Routes::default();
-        learned.iter().for_each(|(text, bucket)| routes.learn(&route(text), *bucket));
+        learned.iter().for_each(|(text, bucket)| routes.learn(&route(text), bucket));
         routes
     }
 
@@ -116,7 +117,7 @@ mod tests {
     fn one_bucket_is_that_of_all_routes() {
         assert_eq!(routes(&[]).bucket(&route("GET /")), None);
         let routes = routes(&[("GET /repos/rust-lang/rust/issues/17", CORE)]);
-        assert_eq!(routes.bucket(&route("POST /user")), Some(CORE));
+        assert_eq!(routes.bucket(&route("POST /user")).as_deref(), Some(CORE));
         assert_eq!(routes.0.len(), 1);
         let again = [("GET /repos/a/b", CORE), ("GET /user", CORE)];
         assert_eq!(self::routes(&again).0.len(), 1);
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn a_route_that_others_continue_can_have_its_own_bucket() {
         let routes = routes(&[("GET /a/b", CORE), ("GET /a/c", SEARCH), ("GET /a", CODE)]);
-        assert_eq!(routes.bucket(&route("GET /a")), Some(CODE));
+        assert_eq!(routes.bucket(&route("GET /a")).as_deref(), Some(CODE));
     }
 
     #[test]
@@ -143,9 +144,9 @@ mod tests {
             ("GET /search/code", CODE),
         ]);
         let bucket = |text| routes.bucket(&route(text));
-        assert_eq!(bucket("GET /repos/tokio-rs/tokio/issues"), Some(CORE));
-        assert_eq!(bucket("GET /search/issues?q=other"), Some(SEARCH));
-        assert_eq!(bucket("GET /search/code"), Some(CODE));
+        assert_eq!(bucket("GET /repos/tokio-rs/tokio/issues").as_deref(), Some(CORE));
+        assert_eq!(bucket("GET /search/issues?q=other").as_deref(), Some(SEARCH));
+        assert_eq!(bucket("GET /search/code").as_deref(), Some(CODE));
         assert_eq!(bucket("GET /search/users"), None);
         assert_eq!(bucket("GET /user"), None);
         assert_eq!(bucket("POST /repos/a/b"), None);
@@ -159,16 +160,16 @@ mod tests {
             ("POST /api/v10/channels/17/typing", CODE),
         ]);
         let bucket = |text| routes.bucket(&route(text));
-        assert_eq!(bucket("GET /api/v10/channels/99/messages"), Some(CORE));
-        assert_eq!(bucket("POST /api/v9/channels/99/messages"), Some(SEARCH));
-        assert_eq!(bucket("POST /api/v10/channels/99/typing"), Some(CODE));
+        assert_eq!(bucket("GET /api/v10/channels/99/messages").as_deref(), Some(CORE));
+        assert_eq!(bucket("POST /api/v9/channels/99/messages").as_deref(), Some(SEARCH));
+        assert_eq!(bucket("POST /api/v10/channels/99/typing").as_deref(), Some(CODE));
     }
 
     /// Where the path does not tell, as of GraphQL.
     #[test]
     fn of_one_route_the_last_answer_counts() {
         let routes = routes(&[("POST /graphql", CORE), ("POST /graphql", SEARCH)]);
-        assert_eq!(routes.bucket(&route("POST /graphql")), Some(SEARCH));
+        assert_eq!(routes.bucket(&route("POST /graphql")).as_deref(), Some(SEARCH));
     }
 
     #[test]
@@ -176,9 +177,9 @@ mod tests {
         let mut routes = Routes::default();
         let name = |index: usize| format!("GET /{}", "x".repeat(index));
         for index in 1..3 * MOST {
-            routes.learn(&route(&name(index)), index);
+            routes.learn(&route(&name(index)), &name(index));
             assert!(routes.0.len() <= MOST + DEPTH, "{}", routes.0.len());
-            assert_eq!(routes.bucket(&route(&name(index))), Some(index));
+            assert_eq!(routes.bucket(&route(&name(index))).as_deref(), Some(&*name(index)));
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Strict: what is not of the form is `None`, which the caller counts. Numbers that are too large saturate; the
 //! bounds of what a server may ask for are set elsewhere.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// How a field gives a time.
 ///
@@ -96,48 +96,34 @@ pub(super) fn times(form: Form, text: &str) -> Option<Vec<When>> {
     Some(times)
 }
 
-/// The longest time of a field that may have been sent several times. `now` is the server's clock.
-pub(super) fn longest(form: Form, text: &str, now: Option<Duration>) -> Option<When> {
-    times(form, text)?.into_iter().max_by_key(|time| time.after(now.unwrap_or_default()))
-}
-
 /// A whole number without a sign.
-fn whole(text: &str) -> Option<u64> {
+pub(super) fn whole(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// The whole part and the nanosecond fraction of a number without a sign or an exponent.
-fn decimal(text: &str) -> Option<(u64, u32)> {
+/// A number without a sign or an exponent, to the nanosecond.
+fn seconds(text: &str) -> Option<Duration> {
     let (number, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let (whole, _) = (whole(number)?, whole(fraction)?);
+    let (seconds, _) = (whole(number)?, whole(fraction)?);
     let digits = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
-    Some((whole, digits.fold(0, |nanos, digit| 10 * nanos + u32::from(digit - b'0'))))
+    let nanos = digits.fold(0, |nanos, digit| 10 * nanos + u32::from(digit - b'0'));
+    Some(Duration::new(seconds, nanos))
 }
 
-/// A number of permits: decimals are cut off.
-pub(super) fn count(text: &str) -> Option<u64> {
-    decimal(text.trim()).map(|(whole, _)| whole)
-}
-
-/// As [`count`], without what follows: parameters (`76;w=21600`) or the window (`100/30m`). Less than none is none.
+/// A number of permits, without its decimals and what follows: parameters (`76;w=21600`) or the window (`100/30m`). Less
+/// than none is none.
 pub(super) fn permits(text: &str) -> Option<u64> {
     let number = text.split([';', '/']).next()?.trim();
-    match number.strip_prefix('-') {
-        Some(number) => count(number).map(|_| 0),
-        None => count(number),
-    }
-}
-
-fn seconds(text: &str) -> Option<Duration> {
-    let (whole, nanos) = decimal(text)?;
-    Some(Duration::new(whole, nanos))
+    let positive = number.strip_prefix('-');
+    let count = seconds(positive.unwrap_or(number))?.as_secs();
+    Some(if positive.is_some() { 0 } else { count })
 }
 
 /// As .NET prints durations: `00:01:30`, or `1.02:03:04.5` with a day.
 fn clock(text: &str) -> Option<Duration> {
-    let (hours, rest) = text.split_once(':')?;
-    let (minutes, rest) = rest.split_once(':')?;
+    let parts: Vec<_> = text.split(':').collect();
+    let &[hours, minutes, rest] = &*parts else { return None };
     let (days, hours) = hours.split_once('.').unwrap_or(("0", hours));
     let minutes = whole(minutes).filter(|&minutes| minutes < 60)?;
     let seconds = seconds(rest).filter(|rest| rest.as_secs() < 60)?;
@@ -151,42 +137,32 @@ fn duration(mut text: &str) -> Option<Duration> {
     if let Some(time) = seconds(text).or_else(|| clock(text)) {
         return Some(time);
     }
-    if text.is_empty() {
-        return None;
-    }
-    let mut total = Duration::ZERO;
+    let mut total = if text.is_empty() { None } else { Some(Duration::ZERO) };
     while !text.is_empty() {
-        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, rest) = text.split_at(end);
-        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let (unit, rest) = rest.split_at(end);
-        let (whole, nanos) = decimal(number)?;
-        // In nanoseconds: no unit is longer than a day, so the product has room.
-        let nanos = u128::from(whole) * 1_000_000_000 + u128::from(nanos);
-        let nanos = match unit {
-            "d" => nanos * 86_400,
-            "h" => nanos * 3_600,
-            "m" => nanos * 60,
-            "s" => nanos,
-            "ms" => nanos / 1_000,
-            "us" | "µs" | "μs" => nanos / 1_000_000,
-            "ns" => nanos / 1_000_000_000,
+        let is_of_number = |c: char| c.is_ascii_digit() || c == '.';
+        let (number, rest) = text.split_at(text.find(|c| !is_of_number(c))?);
+        let (unit, rest) = rest.split_at(rest.find(is_of_number).unwrap_or(rest.len()));
+        let unit = match unit {
+            "d" => 86_400.0,
+            "h" => 3_600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            "us" | "µs" | "μs" => 1e-6,
+            "ns" => 1e-9,
             _ => return None,
         };
-        let nanos = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        total = total.saturating_add(nanos);
+        let part = Duration::try_from_secs_f64(seconds(number)?.as_secs_f64() * unit);
+        total = total.map(|total| total.saturating_add(part.unwrap_or(Duration::MAX)));
         text = rest;
     }
-    Some(total)
+    total
 }
 
 fn http_date(text: &str) -> Option<Duration> {
     let date = ["UTC", "+0000", "-0000"].iter().find_map(|zone| text.strip_suffix(zone));
-    let time = match date {
-        Some(date) => httpdate::parse_http_date(&format!("{date}GMT")),
-        None => httpdate::parse_http_date(text),
-    };
-    since_epoch(time.ok()?)
+    let text = date.map_or(text.to_owned(), |date| format!("{date}GMT"));
+    httpdate::parse_http_date(&text).ok()?.duration_since(UNIX_EPOCH).ok()
 }
 
 /// With an offset, which the parser knows as `Z` or none only.
@@ -195,16 +171,41 @@ fn rfc3339(text: &str) -> Option<Duration> {
         Some((date, offset)) if offset.starts_with(['+', '-']) => (format!("{date}Z"), offset),
         _ => (text.to_ascii_uppercase(), "+00:00"),
     };
-    let time = since_epoch(humantime::parse_rfc3339_weak(&date.replace('t', "T")).ok()?)?;
-    let (hours, minutes) = offset[1..].split_once(':')?;
-    let offset_seconds = match (hours.len(), minutes.len()) {
-        (2, 2) => 3600 * count(hours)?.min(24) + 60 * count(minutes)?.min(60),
-        _ => return None,
-    };
-    let offset_by = Duration::from_secs(offset_seconds);
+    let time = humantime::parse_rfc3339_weak(&date.replace('t', "T")).ok()?;
+    let time = time.duration_since(UNIX_EPOCH).ok()?;
+    let (hours, minutes) = offset[1..].split_once(':').filter(|(hours, _)| hours.len() == 2)?;
+    let offset_by = 3600 * whole(hours)?.min(24) + 60 * whole(minutes)?.min(60);
+    let offset_by = Duration::from_secs(offset_by);
     if offset.starts_with('-') { time.checked_add(offset_by) } else { time.checked_sub(offset_by) }
 }
 
-fn since_epoch(time: SystemTime) -> Option<Duration> {
-    time.duration_since(UNIX_EPOCH).ok()
+/// Base64, with or without `=` at the end.
+pub(super) fn base64(text: &str) -> Option<Vec<u8>> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bytes, mut bits, mut held) = (Vec::new(), 0_u32, 0);
+    for byte in text.trim_end_matches('=').bytes() {
+        let value = u32::try_from(DIGITS.iter().position(|&digit| digit == byte)?).ok()?;
+        (bits, held) = (bits << 6 | value, held + 6);
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held & 0xff).try_into().ok()?);
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_has_sixty_four_digits() {
+        let bytes = [0x01, 0x96, 0xb3, 0xd3, 0xdf, 0xbf];
+        assert_eq!(base64("AZaz09+/").as_deref(), Some(&bytes[..]));
+        assert_eq!(base64("AZaz09+"), Some(bytes[..5].to_vec()));
+        assert_eq!(base64("AZa="), Some(vec![0x01, 0x96]));
+        for other in ["AZ-z", "AZ_z", "A=Zz", "AZa=, z09"] {
+            assert_eq!(base64(other), None, "{other}");
+        }
+    }
 }

@@ -103,7 +103,7 @@ impl<C: Cost> RateLimit<C> {
     fn find(
         find: impl Fn(&Request, &Extensions) -> Option<Found<C>> + Send + Sync + 'static,
     ) -> Self {
-        let servers = Some(Arc::new(Table::new(None)));
+        let servers = Some(Arc::new(Table::new(|feedback| feedback)));
         Self { find: Arc::new(find), cost: None, max_wait: None, servers }
     }
 
@@ -145,7 +145,7 @@ impl<C: Cost> RateLimit<C> {
         + Sync
         + 'static,
     ) -> Self {
-        Self { servers: Some(Arc::new(Table::new(Some(Box::new(options))))), ..self }
+        Self { servers: Some(Arc::new(Table::new(options))), ..self }
     }
 
     /// The middleware does not learn from responses. A limiter that learns, such as a

@@ -100,7 +100,7 @@ fn a_feedback_is_shown_and_what_it_judges() {
     assert!(!block_on(feedback.sent(1).observe(200u16, &none)).is_final);
     assert_eq!(call.take_grant().map(|grant| grant.cost()), Some(1));
     assert!(call.take_grant().is_none());
-    feedback.sent(1).blocking_refused(Some(Duration::from_secs(30)));
+    block_on(feedback.sent(1).refused(Some(Duration::from_secs(30))));
     assert_eq!(feedback.server_state().pause, Some(Duration::from_secs(30)));
     shows(&feedback, &["Feedback"]);
     shows(&Servers::new(limiter), &["Servers"]);

@@ -104,10 +104,6 @@ fn names_of_quotas_stand_before_or_behind_the_word() {
     // No words of a quota: `near` and `ed` do not stand apart.
     let others = [("X-RateLimit-NearLimit", "true"), ("X-RateLimit-Limited", "no")];
     assert_eq!(requests(&others), (None, None, None));
-    // By a function that only looks names up.
-    let linear = |name: &str| (name == "x-ratelimit-requests-remaining").then(|| "7".to_owned());
-    let answer = Dialects::default().read(200u16, &linear);
-    assert_eq!(of(&answer, Unit::Requests).1, Some(7));
 }
 
 #[test]

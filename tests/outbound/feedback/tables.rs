@@ -408,7 +408,7 @@ fn x() {
     let reset = Some(When::At(secs(1_705_420_800)));
     let answer = read(200, &headers);
     assert_eq!(meter(&answer, Unit::Requests), (Some(900), Some(847), reset));
-    assert_eq!(answer.dialect.as_deref(), Some(Dialect::x().name()));
+    assert_eq!(answer.dialect.as_deref(), Some("x"));
 }
 
 #[test]
@@ -591,7 +591,4 @@ fn fields_that_are_malformed_are_counted_one_by_one() {
     let answer = all.read(429u16, &[("acme-wait", "7"), ("x-ratelimit-remaining", "3")]);
     assert_eq!(answer.retry_after(secs(0)), Some(secs(7)));
     assert_eq!(answer.meter(Unit::Requests).expect("read").remaining, Some(3));
-    // By a function.
-    let field = |name: &str| (name == "acme-wait").then(|| "8".to_owned());
-    assert_eq!(all.read(429u16, &field).retry_after(secs(0)), Some(secs(8)));
 }
