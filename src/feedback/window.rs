@@ -309,7 +309,9 @@ impl Window {
         self.detect_refill(observed, meter, remaining, reset, (cost, out));
         let is_near = meter.reset.is_some_and(|reset| observed.knows(reset));
         let reset_after = if is_near { reset.latest.since(observed.now) } else { Duration::ZERO };
-        self.own.record(observed, meter, (cost, out), reset_after);
+        if observed.is_accepted {
+            self.own.record((observed.sent, observed.now), meter, (cost, out), reset_after);
+        }
         if order == Order::Stale {
             return order;
         }

@@ -262,8 +262,10 @@ impl AnyPolicy {
         let available = old.available(state, now);
         let ready = old.ready_at(state, now, 1);
         *state = self.begin(now, state.held, available, state.epoch + 1);
+        // Without a limit nothing is owed.
         if let Ok(Ready::At(until)) = ready
             && until > now
+            && !matches!(self, Self::Unlimited(_))
         {
             state.opens = until;
             self.pause(state, now, until);

@@ -24,7 +24,12 @@ const ONE_OF_TWO: &str =
     "It says which limiter; `first()` and `second()` of the grant say which rule.";
 const THE_FIRST: &str = "Others may share the second limiter, so it is not changed.";
 
-use tollgate::feedback::Feedback;
+/// It has heard an answer: before the first, few calls go.
+fn taught<L: OwnedLimiter>(limiter: L) -> Feedback<L> {
+    let feedback = Feedback::new(limiter);
+    feedback.sent(Default::default()).accepted();
+    feedback
+}
 
 faces! {
     in_process "`RateLimiter`": |policy, clock| plain(policy, clock);
@@ -41,10 +46,10 @@ faces! {
         => not a_limiter_is_drained_when_its_places_are_back a_place_comes_back_to_a_closed_limiter
         every_call_counts_once no_timed_grant_is_late
         a_reservation_with_a_timeout_keeps_it;
-    feedback "`Feedback`": |policy, clock| Feedback::new(plain(policy, clock));
-    feedback_key "`Feedback` of a key": |policy, clock| Feedback::new(at_key(policy, clock));
+    feedback "`Feedback`": |policy, clock| taught(plain(policy, clock));
+    feedback_key "`Feedback` of a key": |policy, clock| taught(at_key(policy, clock));
     feedback_any "`Feedback` of an `AnyRateLimiter`":
-        |policy, clock| Feedback::new(AnyRateLimiter::new(plain(policy, clock)));
+        |policy, clock| taught(AnyRateLimiter::new(plain(policy, clock)));
     any_feedback "`AnyRateLimiter` of a `Feedback`":
-        |policy, clock| AnyRateLimiter::new(Feedback::new(plain(policy, clock)));
+        |policy, clock| AnyRateLimiter::new(taught(plain(policy, clock)));
 }

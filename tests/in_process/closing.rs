@@ -161,7 +161,7 @@ fn a_map_is_closed_at_all_keys_and_stays_so() {
                 // More calls than there are between two sweeps.
                 (0..40).for_each(|_| closed(clone.at(&key).try_acquire(n)));
                 closed(clone.at(&key).blocking_acquire(n));
-                closed(clone.at(&key).blocking_try_acquire_timeout(n, secs(1)));
+                closed(clone.at(&key).try_acquire_timeout(n, secs(1)).blocking_wait());
                 closed(clone.at(&key).reserve(n));
             }
             assert!(clone.is_closed() && clone.at(&key).is_closed());

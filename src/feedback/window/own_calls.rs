@@ -10,7 +10,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Observation, ROUNDED};
 use crate::feedback::answer::Meter;
 use crate::units::Nanos;
 
@@ -72,7 +71,7 @@ impl OwnCalls {
 
     /// Whether calls have shown how long the window is.
     pub(super) fn is_shown(&self) -> bool {
-        self.over <= self.longest + ROUNDED
+        self.over < Duration::MAX
     }
 
     /// What remains of a limit beside our calls that are counted at a time. `None` if others use more than a little of it.
@@ -81,18 +80,18 @@ impl OwnCalls {
         (self.others <= 1.max(limit / 64)).then(|| ours.saturating_sub(self.held(at)))
     }
 
-    /// Records an answer to a call for `cost` while `out` others are in flight. `reset`: the time to its reset.
+    /// Records the answer to an accepted call for `cost`, which was sent and answered then, while `out` others are in flight.
+    /// `reset`: the time to its reset.
     pub(super) fn record(
         &mut self,
-        observed: &Observation,
+        (sent, answered): (Nanos, Nanos),
         meter: Meter,
         (cost, out): (u64, u64),
         reset: Duration,
     ) {
-        let &Observation { sent, now: answered, is_accepted, .. } = observed;
         self.longest = self.longest.max(reset);
         self.fastest = self.fastest.min(answered.since(sent));
-        if !is_accepted || cost == 0 {
+        if cost == 0 {
             return;
         }
         while self.groups.front().is_some_and(|group| self.back(group) <= sent) {

@@ -39,8 +39,8 @@ fn a_reload_retimes_those_who_wait() {
 fn how_soon_the_first_waiter_moves_depends_on_the_limit() {
     for (option, waits) in [("", 6000), (" burst 10", 500), (" sliding window", 0)] {
         let (limiters, _) = limiters(&format!("default = '10/min{option}'"));
-        while limiters.keyed().try_acquire("search", 1).is_ok() {}
-        let first = limiters.keyed().reserve("search", 1).expect("the queue is not full");
+        while limiters.keyed().at("search").try_acquire(1).is_ok() {}
+        let first = limiters.keyed().at("search").reserve(1).expect("the queue is not full");
         limiters.reload(limits(&format!("default = '120/min{option}'")));
         assert_eq!(delay(&first), waits, "{option}");
     }
@@ -116,9 +116,9 @@ fn a_name_that_is_removed_without_a_default_is_not_limited() {
     for _ in 0..2 {
         limiters.reload(limits("limits.other = '1/s'"));
         assert!(limiters.at("api").is_none());
-        assert_eq!((delay(&waiting), before.limiter().queue_len("api")), (0, 0));
-        keyed.try_acquire("api", 100).expect("no limit");
-        keyed.try_acquire("never listed", 100).expect("no limit");
+        assert_eq!((delay(&waiting), before.limiter().at("api").queue_len()), (0, 0));
+        keyed.at("api").try_acquire(100).expect("no limit");
+        keyed.at("never listed").try_acquire(100).expect("no limit");
     }
     // Listed again, it is as new.
     limiters.reload(limits("limits = { api = '2/s burst 2', other = '1/s' }"));

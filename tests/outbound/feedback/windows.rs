@@ -15,7 +15,7 @@ fn begin(clock: &ManualClock) -> Feedback<RateLimiter<TokenBucket>> {
 #[test]
 fn four_calls_go_before_the_first_answer_or_all_after_a_second() {
     let at_once = |feedback: &Feedback<_>| {
-        let calls = std::iter::from_fn(|| feedback.blocking_try_acquire(1).ok());
+        let calls = std::iter::from_fn(|| feedback.try_acquire(1).blocking_wait().ok());
         calls.take(50).collect::<Vec<_>>()
     };
     let clock = ManualClock::new();
@@ -29,7 +29,7 @@ fn four_calls_go_before_the_first_answer_or_all_after_a_second() {
     let feedback = begin(&clock);
     let first = at_once(&feedback);
     clock.advance(Duration::from_millis(999));
-    assert!(feedback.blocking_try_acquire(1).is_err());
+    assert!(feedback.try_acquire(1).blocking_wait().is_err());
     clock.advance(Duration::from_millis(1));
     assert_eq!((first.len(), at_once(&feedback).len()), (4, 50));
 }
