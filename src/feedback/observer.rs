@@ -58,8 +58,10 @@ use crate::units::{Nanos, Rate};
 pub struct Feedback<L: OwnedLimiter> {
     pub(super) shared: Arc<Shared<L>>,
     /// Where an answer to its calls belongs, if there are several servers.
-    pub(super) home: Option<Arc<dyn Fn(&Answer) -> Heard<L> + Send + Sync>>,
+    pub(super) home: Option<Arc<Home<L>>>,
 }
+
+type Home<L> = dyn Fn(&Answer) -> Heard<L> + Send + Sync;
 
 /// The bucket that an answer names, and all that it holds for.
 pub(super) type Heard<L> = (Option<Feedback<L>>, Vec<Feedback<L>>);
@@ -195,12 +197,14 @@ impl<L: OwnedLimiter> fmt::Debug for Feedback<L> {
     }
 }
 
+type Judge = dyn Fn(&Judged<'_>, &mut Answer) + Send + Sync;
+
 #[derive(Clone)]
 pub(super) struct Options {
     /// What each number of a cost counts, if the program has said so.
     pub(super) units: Option<Vec<Option<Unit>>>,
     pub(super) dialects: Arc<Dialects>,
-    pub(super) judge: Option<Arc<dyn Fn(&Judged<'_>, &mut Answer) + Send + Sync>>,
+    pub(super) judge: Option<Arc<Judge>>,
     /// Whether the limiter serves this server alone, so that it may be paused.
     pub(super) is_alone: Arc<AtomicBool>,
     pub(super) max_wait: Duration,

@@ -190,9 +190,11 @@ pub(crate) struct Table<L: OwnedLimiter> {
     limits: Mutex<Limits<L>>,
 }
 
+type ByName<T> = HashMap<Box<str>, T>;
+
 struct Limits<L: OwnedLimiter> {
     /// The servers of each limit, by name. Most limits have one only.
-    by_key: HashMap<Box<str>, HashMap<Box<str>, Arc<Server<L>>>>,
+    by_key: ByName<ByName<Arc<Server<L>>>>,
     /// How many servers were added, or found no room, since all were looked at, and how many that left.
     misses: usize,
     left: usize,
@@ -278,7 +280,7 @@ struct Server<L: OwnedLimiter> {
 struct Known<L: OwnedLimiter> {
     /// The first is without a name until the server names one: then all calls that are under way are taken for its
     /// own. With a second, what is said without a name has one for itself.
-    buckets: HashMap<Box<str>, Feedback<L>>,
+    buckets: ByName<Feedback<L>>,
     /// Each channel, guild or webhook has a bucket for itself, whose name is that of both.
     is_parted: bool,
     routes: Routes,
@@ -293,7 +295,7 @@ impl<L: OwnedLimiter> Server<L> {
         let mut known = self.known.lock();
         let name = known.routes.bucket(&route);
         let named = name.and_then(|name| self.named(&mut known, &name, resource.as_deref()));
-        // Without a name it is one of the bucket without one, or of the only one.
+        // Else the bucket without a name, or the only one.
         let bucket = named
             .or_else(|| known.buckets.get("").or_else(|| known.buckets.values().next()).cloned());
         drop(known);
@@ -302,7 +304,7 @@ impl<L: OwnedLimiter> Server<L> {
         Feedback { home: Some(Arc::new(home)), ..bucket }
     }
 
-    /// What was learned of the bucket that the answer to a call names, and of all buckets of which it holds.
+    /// The bucket that the answer to a call names, and all buckets for which the answer holds.
     fn heard(&self, route: &Route, resource: Option<&str>, answer: &Answer) -> Heard<L> {
         let mut known = self.known.lock();
         let mut bucket = None;
