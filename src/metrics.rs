@@ -53,13 +53,13 @@ use metrics::{
     Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram,
     gauge, histogram,
 };
+use parking_lot::Mutex;
 
 use crate::keyed::KeyedRateLimiter;
 use crate::limiter::Limiter;
 use crate::observe::{Observation, Observe};
 use crate::policy::Policy;
 use crate::stats::{Stats, Waits};
-use crate::sync::Mutex;
 use crate::units::Rate;
 
 /// The counters of a limiter, in the order of [`counts`]. The last three are of a limiter over Redis.
@@ -107,7 +107,11 @@ const WAITS: &str = "tollgate_wait_seconds";
 /// publisher.publish(); // and again each few seconds, or before each scrape
 /// ```
 #[derive(Clone, Default)]
-pub struct Publisher(Arc<Mutex<Published>>);
+pub struct Publisher {
+    published: Arc<Mutex<Published>>,
+    /// Held while the recorder is called.
+    turn: Arc<Mutex<()>>,
+}
 
 #[derive(Default)]
 struct Published {
@@ -146,10 +150,15 @@ impl Publisher {
     pub fn add(&self, limiter: &impl Observed) {
         let (name, observe) = limiter.source();
         let name = name.unwrap_or("unnamed").to_owned().into();
-        self.0.lock().limiters.push(Source { name, observe, before: Observation::default() });
+        self.published.lock().limiters.push(Source {
+            name,
+            observe,
+            before: Observation::default(),
+        });
     }
 
-    /// Hands to the recorder what has changed since the last call.
+    /// Hands to the recorder what has changed since the last call. Does nothing while another call is under way, such as
+    /// one whose recorder calls this method.
     ///
     /// ```
     /// # use tollgate::metrics::Publisher;
@@ -159,9 +168,10 @@ impl Publisher {
     /// publisher.publish(); // for example before each scrape
     /// ```
     pub fn publish(&self) {
+        let Some(_turn) = self.turn.try_lock() else { return };
         describe();
         // The recorder may use the publisher, so it is called without the lock.
-        let (totals, gauges, waits) = self.0.lock().look();
+        let (totals, gauges, waits) = self.published.lock().look();
         for ((metric, limiter, part), total) in totals {
             let part = part.map(|part| Label::new("part", part));
             let labels: Vec<_> = iter::once(Label::new("limiter", limiter)).chain(part).collect();
@@ -182,7 +192,9 @@ impl Publisher {
 
 impl fmt::Debug for Publisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Publisher").field("limiters", &self.0.lock().limiters.len()).finish()
+        f.debug_struct("Publisher")
+            .field("limiters", &self.published.lock().limiters.len())
+            .finish()
     }
 }
 
