@@ -77,10 +77,6 @@ use std::sync::Arc;
 /// assert_eq!(limiter.available(&("alice", 2_u32) as &dyn Fields), 2);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a key of a limiter by `{K}`",
-    note = "pass a reference, `&key`; for keys of `String` a `&str`; a type of your own implements `ToKey`"
-)]
 pub trait ToKey<K>: Hash + Eq {
     /// The key itself.
     fn to_key(&self) -> K;
