@@ -1,5 +1,6 @@
 //! The limiters of one process.
 
+use tollgate::feedback::Feedback;
 use tollgate::{
     AnyRateLimiter, AtKey, KeyedRateLimiter, ManualClock, OwnedLimiter, RateLimiter, Unlimited,
 };

@@ -3,6 +3,7 @@
 use clients::{call_all, json, limiter, serve};
 use kube::Config;
 use kube::client::ClientBuilder;
+use tollgate::feedback::Feedback;
 use tollgate::tower::RateLimitLayer;
 
 #[tokio::test]
@@ -13,7 +14,8 @@ async fn kube() {
 
     // The limit.
     let builder = ClientBuilder::try_from(config).expect("a client");
-    let client = builder.with_layer(&RateLimitLayer::learn(limiter)).build();
+    let limit = RateLimitLayer::new(Feedback::new(limiter)); // learns from the answers
+    let client = builder.with_layer(&limit).build();
     // Until here.
 
     call_all(async || {

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use tollgate::{AllOf, Limiter as _, Limits, ManualClock, Per, RateLimiters, Reservation};
+use tollgate::{AllOf, Limits, ManualClock, Per, RateLimiters, Reservation};
 
 fn limits(file: &str) -> Limits {
     toml::from_str(file).unwrap_or_else(|error| panic!("{error}"))

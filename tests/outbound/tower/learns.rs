@@ -222,6 +222,20 @@ async fn a_service_that_fails_after_the_grant_gives_the_permit_back() {
     assert_eq!((error.to_string().as_str(), limiter.available()), ("gone", 5));
 }
 
+/// As kube's, which has one handle.
+#[tokio::test]
+async fn a_service_that_is_no_clone_learns_by_a_feedback() {
+    let feedback = Feedback::new(ten(&ManualClock::new()));
+    let inner =
+        service_fn(async |_: Request<()>| Ok::<_, BoxError>(says(429, &[("retry-after", "7")])));
+    let inner = tower::util::BoxService::new(inner);
+    let layer = RateLimitLayer::new(feedback.clone()).max_wait(Duration::ZERO);
+    let mut service = layer.layer(inner);
+    service.ready().await.expect("ready").call(get("/")).await.expect("sent");
+    let error = service.ready().await.expect("ready").call(get("/")).await.expect_err("paused");
+    assert_eq!(refused_for(&error), Some(Duration::from_secs(7)));
+}
+
 /// A body of gRPC: messages, then trailers.
 #[derive(Default)]
 struct Messages(Vec<Frame<&'static [u8]>>);
