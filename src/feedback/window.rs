@@ -131,6 +131,12 @@ impl Observation {
     }
 }
 
+/// How round a number of seconds is: windows are seldom of 59.
+fn roundness(seconds: u64) -> usize {
+    let round = [5, 10, 30, 60, 3600];
+    usize::from(seconds == 1) + round.iter().filter(|&&of| seconds.is_multiple_of(of)).count()
+}
+
 /// The time in which the permits that `cost` lacks return, if all that is missing from the limit returns in `all`.
 fn share(all: Duration, meter: Meter, cost: u64) -> Duration {
     let (limit, remaining) = (meter.limit.unwrap_or(0), meter.remaining.unwrap_or(0));
@@ -235,28 +241,29 @@ impl Window {
         self.is_least = true;
     }
 
-    /// A window has begun, with this call if `is_first`. Dates in whole seconds are too coarse for its end. So it is taken to
-    /// begin with its first call and to last for whole seconds: one less each time, until a call is too early.
+    /// A window has begun, with this call if `is_first`. Dates are too coarse for its end. So it is taken to begin with its first
+    /// call and to last for whole seconds: a round number, or one less each time, until a call is too early.
     fn begin(&mut self, observed: &Observation, reset: &Reset, is_first: bool) {
         let was_tried = self.began.is_some() && !self.is_least;
         self.began = is_first.then_some(observed.now);
-        let is_whole = reset.id.is_some_and(|at| at.subsec_nanos() == 0);
-        if !is_first || !is_whole || !observed.is_dated {
+        if !is_first || reset.id.is_none() || !observed.is_dated {
             return;
         }
-        let most = Duration::from_secs(reset.latest.since(observed.sent).as_secs());
-        // A time from now on tells the length.
-        self.is_least |= self.length.is_none() && reset.is_named && most >= ROUNDED;
-        if self.is_least {
-            self.length.get_or_insert(most);
+        let most = reset.latest.since(observed.sent).as_secs().max(1);
+        let Some(length) = self.length else {
+            // A time from now on tells it; otherwise dates may be late by a second each.
+            let least = if reset.is_named { most } else { most.saturating_sub(2).max(1) };
+            let length = (least..=most).max_by_key(|seconds| (roundness(*seconds), *seconds));
+            self.length = length.map(Duration::from_secs);
+            self.is_least = reset.is_named;
             return;
+        };
+        if was_tried && roundness(length.as_secs()) > 0 {
+            self.is_least = true;
+        } else if was_tried {
+            let shorter = length.saturating_sub(ROUNDED);
+            self.length = Some(shorter.min(Duration::from_secs(most)).max(ROUNDED));
         }
-        let next = self.length.map(
-            |length| {
-                if was_tried { length.saturating_sub(ROUNDED) } else { length }
-            },
-        );
-        self.length = Some(next.unwrap_or(most).min(most).max(ROUNDED));
     }
 
     /// Whether an answer is remembered.
