@@ -317,7 +317,7 @@ impl State {
             let is_short = short.iter().find(|(other, ..)| *other == unit);
             let is_meant = short.is_empty() || is_short.is_some();
             if window.was_known(observed.sent) && is_meant {
-                window.distrust();
+                window.distrust(observed.sent >= self.refused_at);
             }
             if let Some(&(_, meter, cost)) = is_short {
                 window.record_refusal(observed, meter, cost, named);

@@ -426,6 +426,9 @@ impl Window {
 
     /// Counts a call for `cost` whose answer will not arrive: the server may have counted it.
     pub(super) fn count_lost(&mut self, now: Nanos, cost: u64) {
+        if cost > 0 {
+            self.own.count((now, now), cost);
+        }
         if self.has_ended(now) {
             // It counts in the window that has begun since.
             self.opening = self.opening.saturating_sub(cost).max(1);
@@ -513,8 +516,9 @@ impl Window {
     }
 
     /// A call that should have fitted was refused: from now on each window begins with one call.
-    pub(super) fn distrust(&mut self) {
-        if self.is_log() && self.own.was_early() {
+    /// `is_news`: it was sent after the last refusal had arrived.
+    pub(super) fn distrust(&mut self, is_news: bool) {
+        if self.is_log() && (!is_news || self.own.was_early()) {
             return;
         }
         if std::mem::take(&mut self.is_sliding) {

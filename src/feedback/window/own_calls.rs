@@ -63,9 +63,9 @@ impl OwnCalls {
         self.over < self.longest / 2
     }
 
-    /// A call was refused: the window is longer than it seemed. Returns false if it seemed to be as long as stated.
+    /// A call was refused: the window is longer than it seemed, or a call was faster than all before. Returns false if it seemed to be as long as stated.
     pub(super) fn was_early(&mut self) -> bool {
-        self.over = Duration::MAX;
+        (self.over, self.fastest) = (Duration::MAX, Duration::ZERO);
         !std::mem::replace(&mut self.is_longest, true)
     }
 
@@ -112,6 +112,11 @@ impl OwnCalls {
             }
             self.others = used.saturating_sub(self.held(sent) + cost + out);
         }
+        self.count((sent, answered), cost);
+    }
+
+    /// Counts a call that the server counts, or may count.
+    pub(super) fn count(&mut self, (sent, answered): (Nanos, Nanos), cost: u64) {
         let near = answered.saturating_sub(self.length() / GROUPS);
         match self.groups.back_mut().filter(|group| group.sent >= near) {
             Some(group) => (group.answered, group.cost) = (answered, group.cost + cost),

@@ -89,7 +89,7 @@ fn a_call_tries_at_the_earliest_reset_that_was_named_unless_the_server_is_not_be
     // The same window, as the times are rounded; and from here it would end half a second later.
     window.record(&observed((105, 105), None), meter(49, MINUTE), 1, 0);
     assert_eq!(window.reset(), Some(at(700)));
-    window.distrust();
+    window.distrust(true);
     assert_eq!(window.reset(), Some(at(705)));
     // Not one of the window before.
     let mut window = last_answer(None, MINUTE);
