@@ -16,6 +16,9 @@ use crate::units::Nanos;
 /// Calls within one part of this of the window are one group.
 const GROUPS: u32 = 64;
 
+/// So many round trips show the shortest.
+const TRIPS: u32 = 64;
+
 /// Accepted calls that the server may still count.
 #[derive(Clone, Debug)]
 pub(super) struct OwnCalls {
@@ -26,8 +29,9 @@ pub(super) struct OwnCalls {
     over: Duration,
     /// A call was refused by that length. A window that counts in coarse steps gives some calls back early.
     is_longest: bool,
-    /// The shortest round trip.
+    /// The shortest round trip, and of how many.
     fastest: Duration,
+    trips: u32,
     /// What others had used by the newest answer, at least.
     others: u64,
 }
@@ -47,6 +51,7 @@ impl Default for OwnCalls {
             over: Duration::MAX,
             is_longest: false,
             fastest: Duration::MAX,
+            trips: 0,
             others: 0,
         }
     }
@@ -56,6 +61,11 @@ impl OwnCalls {
     /// The length of the window.
     fn length(&self) -> Duration {
         self.longest.min(self.over)
+    }
+
+    /// No round trip is shorter. The first calls also open connections, so they do not tell.
+    fn trip(&self) -> Duration {
+        if self.trips < TRIPS { Duration::ZERO } else { self.fastest }
     }
 
     /// Permits return much earlier than a sliding window gives them back: it is none.
@@ -91,6 +101,7 @@ impl OwnCalls {
     ) {
         self.longest = self.longest.max(reset);
         self.fastest = self.fastest.min(answered.since(sent));
+        self.trips = self.trips.saturating_add(1);
         if cost == 0 {
             return;
         }
@@ -108,7 +119,7 @@ impl OwnCalls {
             });
             let age = over.map_or(Duration::MAX, |group| answered.since(group.sent));
             if !self.is_longest {
-                self.over = self.over.min(age.saturating_sub(self.fastest));
+                self.over = self.over.min(age.saturating_sub(self.trip()));
             }
             self.others = used.saturating_sub(self.held(sent) + cost + out);
         }
@@ -127,7 +138,7 @@ impl OwnCalls {
     /// From when on a new call arrives after this group is no longer counted. A group was counted at most as long before its
     /// answer as the fastest round trip leaves for the way of the new call.
     fn back(&self, group: &Group) -> Nanos {
-        group.answered.saturating_add(self.length()).saturating_sub(self.fastest)
+        group.answered.saturating_add(self.length()).saturating_sub(self.trip())
     }
 
     /// The cost of the calls that are counted at a time.

@@ -212,8 +212,8 @@ fn a_sliding_window_gives_each_call_back_one_window_after_it() {
     window.record(&observed((101, 102), None), left(0), 1, 0);
     assert!(window.is_log());
     let Cap { cap, first_back, at_first_back, reset, opening, .. } = window.cap();
-    assert_eq!((cap, first_back, at_first_back), (0, at(104), 4));
-    assert_eq!((reset, opening), (at(200), 5));
+    assert_eq!((cap, first_back, at_first_back), (0, at(105), 4));
+    assert_eq!((reset, opening), (at(201), 5));
 }
 
 /// Twice as much as its calls of the last ten seconds leave.
