@@ -185,7 +185,7 @@ where
         self.table.common.observer.report(&Event::PolicyChanged { rate: None });
     }
 
-    /// Closes **all** keys: waiters and later calls get [`Error::Closed`], also calls that pause a key. See
+    /// Closes **all** keys: waiters and later calls get [`Error::Closed`](crate::Error::Closed), also calls that pause a key. See
     /// [`Limiter::close`](crate::Limiter::close). A key that is closed alone, by [`at`](Self::at), stays in the table,
     /// even beyond `max_keys`.
     pub fn close(&self) {
@@ -203,7 +203,7 @@ where
         }
     }
 
-    /// Whether new callers get [`Error::Closed`] at all keys.
+    /// Whether new callers get [`Error::Closed`](crate::Error::Closed) at all keys.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.table.is_closed()

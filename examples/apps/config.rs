@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use tollgate::{Limiter, Limits, RateLimiters};
+use tollgate::{Limits, RateLimiters};
 
 const APIS: [&str; 4] = ["search", "upload", "report", "mail"];
 const PHASE: Duration = Duration::from_secs(3);

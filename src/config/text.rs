@@ -247,7 +247,7 @@ fn at_fault<T>(text: &str, read: Result<T, Fault>) -> Result<T, InvalidLimit> {
 /// | `100/min burst 20` | [`TokenBucket`](crate::TokenBucket) of 20; then `initial 5`, `refill every 1s` |
 /// | `100/min sliding window` | [`SlidingWindowLog`](crate::SlidingWindowLog); with `buckets 6` a [`SlidingWindowCounter`](crate::SlidingWindowCounter) |
 /// | `100/min fixed window` | [`FixedWindow`](crate::FixedWindow); then `aligned` by the wall clock, `aligned 20s` to a time since the epoch at the clock's origin |
-/// | `10 in flight`, `10 at once` | [`InFlight`](crate::InFlight) |
+/// | `10 in flight`, `10 at once` | [`InFlight`] |
 /// | `100/min max burst 1s` | [`SmoothBursty`](crate::SmoothBursty) |
 /// | `100/min warm up 3s` | [`SmoothWarmingUp`](crate::SmoothWarmingUp); then `cold factor 9` |
 /// | `100/min queue 20`, `meter 20` | [`LeakyBucket`](crate::LeakyBucket) |

@@ -657,7 +657,7 @@ impl<P: Policy> Inner<P> {
             && let Some(schedule) = (one.schedule)(&self.policy)
         {
             let state = (one.state_mut)(&mut self.state);
-            word.publish(&mut self.published, &schedule, state, now);
+            word.publish(&mut self.published, schedule, state, now);
         }
     }
 }

@@ -242,7 +242,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
     }
 }
 
-/// Permits granted by both limiters of an [`And`](crate::And).
+/// Permits granted by both limiters of an [`And`].
 ///
 /// Dropping it gives back the places in flight of both and nothing else: keep it as long as the call takes.
 ///
