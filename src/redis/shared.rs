@@ -15,9 +15,7 @@ use super::options::{Options, Unavailable};
 use super::script::Scripted;
 use crate::clock::{Alarm, OnAlarm};
 use crate::keyed::KeyedRateLimiter;
-use crate::stats::Stats;
-#[cfg(feature = "metrics")]
-use crate::stats::Waits;
+use crate::stats::{Stats, Waits};
 use crate::sync::{Mutex, MutexGuard};
 use crate::wait_queue::{AfterUnlock, End, WaiterId};
 
