@@ -16,6 +16,9 @@ use crate::units::Nanos;
 /// Calls within one part of this of the window are one group.
 const GROUPS: u32 = 64;
 
+/// No more groups are kept. They are more than `GROUPS` where a window seems to be shorter than it was.
+const MOST: usize = 128;
+
 /// So many round trips show the shortest.
 const TRIPS: u32 = 64;
 
@@ -105,9 +108,6 @@ impl OwnCalls {
         if cost == 0 {
             return;
         }
-        while self.groups.front().is_some_and(|group| self.back(group) <= sent) {
-            self.groups.pop_front();
-        }
         if let (Some(limit), Some(remaining)) = (meter.limit, meter.remaining) {
             let used = limit.saturating_sub(remaining);
             // Of the calls that were answered before this one was sent, the server counts the youngest.
@@ -128,8 +128,12 @@ impl OwnCalls {
 
     /// Counts a call that the server counts, or may count.
     pub(super) fn count(&mut self, (sent, answered): (Nanos, Nanos), cost: u64) {
+        while self.groups.front().is_some_and(|group| self.back(group) <= sent) {
+            self.groups.pop_front();
+        }
         let near = answered.saturating_sub(self.length() / GROUPS);
-        match self.groups.back_mut().filter(|group| group.sent >= near) {
+        let is_full = self.groups.len() >= MOST;
+        match self.groups.back_mut().filter(|group| is_full || group.sent >= near) {
             Some(group) => (group.answered, group.cost) = (answered, group.cost + cost),
             None => self.groups.push_back(Group { sent, answered, cost }),
         }
