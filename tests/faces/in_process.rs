@@ -1,6 +1,5 @@
 //! The limiters of one process.
 
-use tollgate::feedback::Feedback;
 use tollgate::{
     AnyRateLimiter, AtKey, KeyedRateLimiter, ManualClock, OwnedLimiter, RateLimiter, Unlimited,
 };
@@ -24,13 +23,6 @@ fn wide(clock: &ManualClock) -> RateLimiter<Unlimited> {
 const ONE_OF_TWO: &str =
     "It says which limiter; `first()` and `second()` of the grant say which rule.";
 const THE_FIRST: &str = "Others may share the second limiter, so it is not changed.";
-
-/// It has heard an answer: before the first, few calls go.
-fn taught<L: OwnedLimiter>(limiter: L) -> Feedback<L> {
-    let feedback = Feedback::new(limiter);
-    feedback.sent(Default::default()).accepted();
-    feedback
-}
 
 faces! {
     in_process "`RateLimiter`": |policy, clock| plain(policy, clock);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tollgate::feedback::Feedback;
 use tollgate::redis::RedisRateLimiter;
 use tollgate::{AnyRateLimiter, ManualClock, OwnedLimiter, RateLimiter, Unlimited};
 
@@ -36,6 +35,6 @@ faces! {
     and_in_process "`And`, of it and a `RateLimiter`":
         |policy, clock| plain(policy, clock.clone()).and(&RateLimiter::with_clock(Unlimited, &clock)),
         Delay LAST_REPLY, Tenants IN_ORDER, LimitedBy ONE_OF_TWO;
-    feedback "`Feedback` of it": |policy, clock| Feedback::new(plain(policy, clock)),
+    feedback "`Feedback` of it": |policy, clock| taught(plain(policy, clock)),
         Delay LAST_REPLY, Tenants IN_ORDER;
 }
