@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::learner::Pace;
 use crate::error::ExceedsCapacity;
-use crate::part::Part;
+use crate::part::{Kind, Part};
 use crate::policy::state::Facts;
 use crate::policy::{Asked, Limit, Policy, Ready, RuleEvent, TWO_TICKS};
 use crate::units::Nanos;
@@ -291,7 +291,7 @@ impl Policy for Gate {
         let stated = self.stated(passed, asked.now, asked.cost);
         let learned = Ready::At(if self.pace.is_none() { Nanos::ZERO } else { self.paced(passed) });
         for (part, ready) in [(STATED, stated), (LEARNED, learned)] {
-            let part = Some(Part::new(part, 2).of_kind(Some(crate::part::Kind::Server)));
+            let part = Some(Part::new(part, 2).of_kind(Some(Kind::Server)));
             visit(Limit { part, ready: Some(ready), ..Limit::default() });
         }
     }

@@ -215,9 +215,14 @@ impl Window {
         if self.is_distrusted || self.is_refilling {
             return Some(latest);
         }
-        let by_length = self.began.zip(self.length).map(|(began, span)| began.saturating_add(span));
-        let by_length = by_length.filter(|&end| end > last.since).unwrap_or(latest);
+        let by_length = self.end_by_length(last.since).unwrap_or(latest);
         Some(latest.min(self.first).min(by_length))
+    }
+
+    /// When the window ends by the length that it is taken to have, if that is later than `after`.
+    fn end_by_length(&self, after: Nanos) -> Option<Nanos> {
+        let end = self.began?.saturating_add(self.length?);
+        Some(end).filter(|&end| end > after)
     }
 
     /// Whether a call that was sent at `sent` may have been too early because times are rounded.
@@ -457,9 +462,7 @@ impl Window {
             reset => observed.wait(reset),
         };
         // A shorter length was tried: it is back after the one that is known.
-        let by_length =
-            self.began.zip(self.length).map(|(began, length)| began.saturating_add(length));
-        let by_length = by_length.filter(|&end| self.is_least && end > observed.now);
+        let by_length = self.end_by_length(observed.now).filter(|_| self.is_least);
         let all = by_length.map_or(all, |end| all.min(end.since(observed.now)));
         Some(if self.is_steady(meter) { share(all, meter, cost) } else { all })
     }
@@ -543,13 +546,13 @@ impl Window {
         let (cap, since, mut reset) = (last.remaining, last.since, last.reset.latest);
         let alone = reset.max(since);
         let limit = last.limit.unwrap_or(1).max(1);
-        let first_back = self.own.next_back(last.at).unwrap_or(reset);
-        let left = [last.at, first_back].map(|at| self.own.leave(limit, at));
         if self.is_log()
-            && let [Some(left), Some(at_first_back)] = left
+            && let Some(left) = self.own.leave(limit, last.at)
         {
             // Each of our calls is back one window after it was counted, whatever the reset was rounded to.
             let cap = cap.min(left);
+            let first_back = self.own.next_back(last.at).unwrap_or(reset);
+            let at_first_back = self.own.leave(limit, first_back).unwrap_or(cap);
             return Cap {
                 cap,
                 opening: limit,
@@ -565,18 +568,15 @@ impl Window {
             if self.is_distrusted {
                 reset = since.saturating_add(reset.since(since).saturating_mul(DOUBTED));
             }
-            let at_first_back = limit.max(cap);
-            let (first_back, is_refilling) = (reset, true);
-            let opening = limit;
             return Cap {
                 cap,
-                opening,
+                opening: limit,
                 since,
-                first_back,
-                at_first_back,
+                first_back: reset,
+                at_first_back: limit.max(cap),
                 reset,
                 alone,
-                is_refilling,
+                is_refilling: true,
             };
         }
         // At the reset one call tries. The others follow when its answer shows that all is back, or when a sliding window has

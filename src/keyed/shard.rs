@@ -214,7 +214,7 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         else {
             return Attempt::Undecided;
         };
-        let Some(schedule) = (one.schedule)(policy).filter(|_| !cost.is_zero()) else {
+        let Some(schedule) = (one.schedule)(policy) else {
             return Attempt::Undecided;
         };
         // Zero first: `try_acquire` is compiled without the comparison then.

@@ -19,7 +19,7 @@ const GROUPS: u32 = 64;
 /// No more groups are kept. They are more than `GROUPS` where a window seems to be shorter than it was.
 const MOST: usize = 128;
 
-/// So many round trips show the shortest.
+/// The number of round trips that show the shortest.
 const TRIPS: u32 = 64;
 
 /// Accepted calls that the server may still count.
@@ -76,7 +76,8 @@ impl OwnCalls {
         self.over < self.longest / 2
     }
 
-    /// A call was refused: the window is longer than it seemed, or a call was faster than all before. Returns false if it seemed to be as long as stated.
+    /// A call was refused: the window is longer than it seemed, or a call was faster than all before. Returns false if the
+    /// window already counted as long as stated.
     pub(super) fn was_early(&mut self) -> bool {
         (self.over, self.fastest) = (Duration::MAX, Duration::ZERO);
         !std::mem::replace(&mut self.is_longest, true)
@@ -112,8 +113,8 @@ impl OwnCalls {
             let used = limit.saturating_sub(remaining);
             // Of the calls that were answered before this one was sent, the server counts the youngest.
             let mut counted = cost;
-            let before = self.groups.iter().rev().filter(|group| group.answered <= sent);
-            let over = before.into_iter().find(|group| {
+            let mut before = self.groups.iter().rev().filter(|group| group.answered <= sent);
+            let over = before.find(|group| {
                 counted = counted.saturating_add(group.cost);
                 counted > used
             });
