@@ -34,7 +34,7 @@ use crate::sync::Mutex;
 use crate::units::{Nanos, Rate};
 use crate::unwinding::in_drop;
 use crate::wait_queue::{AfterUnlock, Ask, Bounds, End, WaiterId};
-pub(crate) use inner::{Admission, Decided, Inner, decide};
+pub(crate) use inner::{Admission, Decided, Inner, decide, is_too_late};
 pub(crate) use waiting::{Change, Charge};
 use word::Word;
 
@@ -122,13 +122,10 @@ impl<P: Policy> Line<P> {
                 self.counters.count(true);
                 Some(Ok(Charge::at_once(Some((one.receipt)(receipt)))))
             }
-            Attempt::ReadyAt(due) => {
-                let is_too_late = |wait: Duration| wait.is_zero() || due > now.saturating_add(wait);
-                max_wait.is_some_and(is_too_late).then(|| {
-                    self.counters.count(false);
-                    Err(Error::Denied { retry_after: Some(due.since(now)), part: None })
-                })
-            }
+            Attempt::ReadyAt(due) => is_too_late(max_wait, due, now).then(|| {
+                self.counters.count(false);
+                Err(Error::Denied { retry_after: Some(due.since(now)), part: None })
+            }),
             Attempt::Undecided => None,
         }
     }

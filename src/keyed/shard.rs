@@ -217,16 +217,13 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         let Some(schedule) = (one.schedule)(policy) else {
             return Attempt::Undecided;
         };
-        // Zero first: `try_acquire` is compiled without the comparison then.
-        let is_too_late =
-            |due| max_wait.is_some_and(|wait| wait.is_zero() || due > now.saturating_add(wait));
         match schedule.attempt_packed(*word, now, cost.number(0)) {
             Attempt::Granted((state, receipt)) => {
                 *word = state;
                 self.stats.granted += 1;
                 Attempt::Granted((one.receipt)(receipt))
             }
-            Attempt::ReadyAt(due) if is_too_late(due) => {
+            Attempt::ReadyAt(due) if line::is_too_late(max_wait, due, now) => {
                 self.stats.refused += 1;
                 Attempt::ReadyAt(Nanos::new(due.get().saturating_sub(now.get())))
             }

@@ -39,6 +39,13 @@ pub(crate) fn decide<P: Policy>(
     refuse(policy, state, now, cost, max_wait).map(Err)
 }
 
+/// Whether the timeout of a caller is over before `due`.
+// Zero first: `try_acquire` is compiled without the comparison then.
+#[inline(always)]
+pub(crate) fn is_too_late(max_wait: Option<Duration>, due: Nanos, now: Nanos) -> bool {
+    max_wait.is_some_and(|wait| wait.is_zero() || due > now.saturating_add(wait))
+}
+
 /// The error of a caller that is not ready, unless it waits for long enough.
 // Not inlined, to keep call sites small.
 #[inline(never)]
@@ -53,8 +60,7 @@ fn refuse<P: Policy>(
         Ok(ready) => ready,
         Err(error) => return Some(error.into()),
     };
-    let wait = max_wait?;
-    if !wait.is_zero() && now.saturating_add(wait) >= ready.earliest() {
+    if !is_too_late(max_wait, ready.earliest(), now) {
         return None;
     }
     if policy.refused(state, now, cost) {
