@@ -87,10 +87,13 @@
 //! - **Token buckets** (the dialects of `OpenAI` and Anthropic, and servers whose refusals name the time of the
 //!   next permit and a later reset) refill steadily, so calls go on at the rate that remaining and reset give and
 //!   need not wait for the reset.
+//! - **A reset in whole seconds** was rounded up. No window counts a call for longer than its longest reset. So when
+//!   nothing remains and all that was used was ours, one call goes as soon as our oldest counted call is so old, but no
+//!   earlier than rounding allows: a limit of your own that is the server's loses nothing. If that call is refused, no other
+//!   goes so early.
 //! - A server whose permits are *seen* to return before the reset (more remains than before, or the reset moves) has a
 //!   sliding window or a bucket. A sliding window gives each of your calls back one window after it was counted. How long
-//!   it is, the resets and your own calls show; a limit of your own that is the server's loses nothing. If more remains
-//!   than that, it is a bucket, and as much goes out as returns.
+//!   it is, the resets and your own calls show. If more remains than that, it is a bucket, and as much goes out as returns.
 //! - **A reset that is a date** in whole seconds is too coarse for short windows. A window that begins with its first call
 //!   lasts for whole seconds, so one call tries a second earlier each time, until that is refused once.
 //! - **At the reset** a window reopens by itself: with the whole quota if a window was seen to begin so, otherwise

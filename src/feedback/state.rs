@@ -273,10 +273,8 @@ impl State {
             learner.set_pace(waiting, observed.max);
         }
         if any && action.pause.is_none() && now >= self.paused_until {
-            let exhausted = self.windows.iter().filter(|window| {
-                window.remaining(now) == Some(0) && !window.is_refilling() && !window.has_ended(now)
-            });
-            let until = exhausted.filter_map(Window::reset).max();
+            let exhausted = self.windows.iter().filter_map(|window| window.exhausted_until(now));
+            let until = exhausted.max();
             action.pause = until.map(|until| until.since(now));
             // If the pause is over, the limiter may be paused by someone else.
             action.resume = until.is_none() && now < self.exhausted_until;

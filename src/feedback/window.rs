@@ -191,6 +191,8 @@ pub(super) struct Window {
     /// Whether answers have shown that permits return steadily. `None`: as the dialect says.
     is_steady: Option<bool>,
     baseline: Option<Baseline>,
+    /// The first reset of a window, until then.
+    oldest: Option<Reset>,
     /// When a call was sent after which more remained, in the same window or a new one.
     risen: Option<Nanos>,
     /// The steady return was detected from `remaining`, and not stated.
@@ -232,11 +234,15 @@ impl Window {
             return false;
         };
         let slack = latest.since(earliest);
-        self.has_ended(sent) && sent < latest.saturating_add(slack) && !self.is_refilling
+        let is_ended = self.has_ended(sent) || self.cap().alone <= sent;
+        is_ended && sent < latest.saturating_add(slack) && !self.is_refilling
     }
 
     /// A call was too early: the window is longer than `length`. If no shorter one was tried, the server's timer is late.
     pub(super) fn was_early(&mut self) {
+        if !self.is_log() {
+            self.own.was_early();
+        }
         let later = |length: Duration| match Duration::from_nanos(length.subsec_nanos().into()) {
             _ if !self.is_least && length > ROUNDED => Some(length + ROUNDED),
             Duration::ZERO => Some(length + LATE),
@@ -293,9 +299,11 @@ impl Window {
         })
     }
 
-    /// Whether permits return steadily until the reset.
-    pub(super) fn is_refilling(&self) -> bool {
-        self.is_refilling
+    /// When the next call may try, if nothing remains.
+    pub(super) fn exhausted_until(&self, now: Nanos) -> Option<Nanos> {
+        let is_exhausted =
+            self.remaining(now) == Some(0) && !self.is_refilling && !self.has_ended(now);
+        is_exhausted.then(|| self.reset())?.map(|reset| reset.min(self.cap().alone))
     }
 
     fn is_steady(&self, meter: Meter) -> bool {
@@ -380,7 +388,9 @@ impl Window {
             return;
         }
         let lasts = observed.now < last.reset.earliest;
-        let has_moved = lasts && last.reset.latest < reset.earliest;
+        let oldest = self.oldest.filter(|oldest| observed.now < oldest.earliest).unwrap_or(reset);
+        self.oldest = Some(oldest);
+        let has_moved = oldest.latest < reset.earliest;
         // A call that was accepted although nothing remained has used a permit that had returned.
         let is_back = observed.is_accepted && cost > 0 && baseline.remaining == 0;
         if remaining <= baseline.remaining && !has_moved && !is_back {
@@ -579,6 +589,11 @@ impl Window {
                 is_refilling: true,
             };
         }
+        // By then a call that is counted is one window old, if nobody else uses the quota: one call tries, as far as the reset
+        // was rounded up.
+        let by_age = self.own.full_until(limit).filter(|_| !self.is_distrusted);
+        let alone =
+            by_age.map_or(alone, |back| alone.min(back.max(last.reset.earliest)).max(since));
         // At the reset one call tries. The others follow when its answer shows that all is back, or when a sliding window has
         // given it back.
         Cap {

@@ -37,6 +37,8 @@ pub(super) struct OwnCalls {
     trips: u32,
     /// What others had used by the newest answer, at least.
     others: u64,
+    /// Our calls of the longest window are all that was used by the newest answer.
+    is_ours: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,7 @@ impl Default for OwnCalls {
             fastest: Duration::MAX,
             trips: 0,
             others: 0,
+            is_ours: false,
         }
     }
 }
@@ -123,13 +126,20 @@ impl OwnCalls {
                 self.over = self.over.min(age.saturating_sub(self.trip()));
             }
             self.others = used.saturating_sub(self.held(sent) + cost + out);
+            let all: u64 = self.groups.iter().map(|group| group.cost).sum();
+            self.is_ours = used <= all + cost + out;
         }
         self.count((sent, answered), cost);
     }
 
     /// Counts a call that the server counts, or may count.
     pub(super) fn count(&mut self, (sent, answered): (Nanos, Nanos), cost: u64) {
-        while self.groups.front().is_some_and(|group| self.back(group) <= sent) {
+        let longest = self.longest;
+        while self
+            .groups
+            .front()
+            .is_some_and(|group| group.answered.saturating_add(longest) <= sent)
+        {
             self.groups.pop_front();
         }
         let near = answered.saturating_sub(self.length() / GROUPS);
@@ -158,6 +168,16 @@ impl OwnCalls {
         let first = back.next()?;
         let soon = first.saturating_add(self.length() / GROUPS);
         Some(back.take_while(|&back| back <= soon).last().unwrap_or(first))
+    }
+
+    /// Until when any window counts the last calls that fill `limit`. `None` if others use it too, or a call was too early.
+    pub(super) fn full_until(&self, limit: u64) -> Option<Nanos> {
+        let mut counted = 0;
+        let oldest = self.groups.iter().rev().find(|group| {
+            counted += group.cost;
+            counted >= limit
+        })?;
+        (self.is_ours && !self.is_longest).then(|| oldest.answered.saturating_add(self.longest))
     }
 
     /// When all are back.

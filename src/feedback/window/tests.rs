@@ -78,7 +78,7 @@ fn permits_come_back_steadily_only_up_to_a_limit_and_a_reset_that_are_known() {
     ] {
         let mut window = Window::default();
         window.record(&observed((100, 100), None), meter, 1, 0);
-        assert_eq!((window.is_refilling(), window.is_known()), (is, true), "{meter:?}");
+        assert_eq!((window.is_refilling, window.is_known()), (is, true), "{meter:?}");
     }
     assert!(!Window::default().is_known());
 }

@@ -1,10 +1,10 @@
 //! What is seen of the windows of a server.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use futures::executor::block_on;
 use tollgate::feedback::Feedback;
-use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
+use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty, TokenBucket};
 
 /// A server alone holds calls back.
 fn begin(clock: &ManualClock) -> Feedback<RateLimiter<TokenBucket>> {
@@ -195,4 +195,54 @@ fn a_call_alone_goes_at_the_reset_of_a_server_that_is_not_believed() {
     assert_eq!(clock.elapsed().as_secs(), 360);
     let _next = feedback.blocking_acquire(1).expect("granted");
     assert_eq!(clock.elapsed().as_secs(), 2 * 24 * 40);
+}
+
+/// Makes calls at an even rate, which is the server's own, for a minute, and counts them. `fields` are those of an answer at
+/// a time in milliseconds.
+fn calls_of_a_minute<const N: usize>(
+    per_second: u64,
+    fields: impl Fn(u64) -> [(&'static str, String); N],
+) -> u64 {
+    let clock = ManualClock::auto_advance();
+    let policy = SmoothBursty::evenly_spaced(Rate::per_second(per_second as f64));
+    let feedback = Feedback::new(RateLimiter::with_clock(policy, &clock));
+    let mut calls = 0;
+    while clock.elapsed() < Duration::from_secs(60) {
+        let mut call = feedback.blocking_acquire(1).expect("granted");
+        let millis = u64::try_from(clock.elapsed().as_millis()).expect("a minute");
+        let fields = fields(millis);
+        call.blocking_observe(200u16, &fields.each_ref().map(|(name, value)| (*name, &**value)));
+        calls += 1;
+    }
+    calls
+}
+
+/// litestar 2.25.0: a window of a second, which says "1" for any rest of it. It began before the first call.
+#[test]
+fn a_right_limit_loses_nothing_to_a_reset_that_was_rounded_up() {
+    let calls = calls_of_a_minute(5, |millis| {
+        let left = if millis < 400 { 4 - millis / 200 } else { 4 - (millis + 600) % 1000 / 200 };
+        [
+            ("ratelimit-limit", "5".to_owned()),
+            ("ratelimit-remaining", left.to_string()),
+            ("ratelimit-reset", "1".to_owned()),
+        ]
+    });
+    assert_eq!(calls, 301);
+}
+
+/// salvo 1.1.0: a sliding window of ten cells of a second, and the reset is the date at which the newest cell leaves it.
+#[test]
+fn a_window_whose_reset_moves_away_over_several_answers_is_a_sliding_one() {
+    let calls = calls_of_a_minute(2, |millis| {
+        let left = 20 - (millis / 500 + 1).min(19 + millis / 500 % 2);
+        let now = UNIX_EPOCH + Duration::from_secs(1_795_898_000 + millis / 1000);
+        [
+            ("x-ratelimit-limit", "20".to_owned()),
+            ("x-ratelimit-remaining", left.to_string()),
+            ("x-ratelimit-reset", (1_795_898_010 + millis / 1000).to_string()),
+            ("date", httpdate::fmt_http_date(now)),
+        ]
+    });
+    assert_eq!(calls, 121);
 }
