@@ -114,8 +114,10 @@ impl Observation {
                 (self.sent.saturating_add(after.saturating_sub(rounded)), None)
             }
             (Some(When::At(at)), true) => {
-                // A time from now on is more exact than the difference of two dates.
-                let is_near = |&named: &Duration| named <= after && after <= named + 3 * ROUNDED;
+                // A time from now on is more exact than the difference of two dates, but not one that was cut to zero.
+                let is_near = |&named: &Duration| {
+                    !named.is_zero() && named <= after && after <= named + 3 * ROUNDED
+                };
                 if let Some(named) = self.named.filter(is_near) {
                     let named = self.reset(Some(When::After(named)));
                     return Reset { id: Some(at), is_named: true, ..named };
