@@ -1,14 +1,12 @@
-//! The clock that a limiter decides and waits by.
+//! The clock that a limiter decides and waits by, and the alarm of a limiter by any clock.
 
 mod alarm;
-mod alarms;
 mod manual;
 mod system;
 mod time_order;
 mod timer_thread;
 #[cfg(feature = "tokio")]
 mod tokio;
-mod wakes;
 
 use std::fmt;
 use std::sync::Weak;
@@ -17,14 +15,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub use manual::ManualClock;
 
 #[cfg(feature = "tokio")]
-use self::tokio::TokioClock;
+use self::tokio::{TimerTasks, TokioClock};
 use crate::units::Nanos;
-pub(crate) use alarm::Alarm;
-use alarm::Kind;
-pub(crate) use alarms::{KEEP, OnAlarm, TimerTask};
+use alarm::{Alarms, sound};
+pub(crate) use alarm::{KEEP, OnAlarm, TimerTask, wake_each};
 use system::System;
 pub(crate) use time_order::{Monotone, TimeOrder, Timed};
-pub(crate) use wakes::wake_each;
 
 /// A handle on a clock: the system's, tokio's, or a manual one for tests.
 ///
@@ -49,6 +45,16 @@ pub(crate) use wakes::wake_each;
 #[derive(Clone)]
 pub struct Clock(Kind);
 
+#[derive(Clone)]
+enum Kind {
+    System(&'static System),
+    Manual(ManualClock),
+    #[cfg(feature = "tokio")]
+    Tokio(TokioClock),
+    #[cfg(test)]
+    ReadBy(fn() -> Nanos),
+}
+
 impl Clock {
     /// The system's monotonic clock: the default of all limiters.
     ///
@@ -56,19 +62,16 @@ impl Clock {
     /// at the first wait. Under `tokio::time::pause` it goes on in real time;
     /// use `Clock::tokio()` there. On most systems it stands still while the machine sleeps.
     ///
-    /// It reads the processor's counter and sets it by the operating system's clock each millisecond. So it is
-    /// late by up to some microseconds, never early. The first call calibrates the counter, which may take some
-    /// milliseconds.
+    /// It reads the processor's counter and sets it by the operating system's clock each millisecond: it is late by
+    /// microseconds, never early. The first call calibrates the counter, which may take some milliseconds.
     ///
-    /// A wait ends at most 0.1 ms late while up to 16 callers wait, and 1.2 ms while more do, so that waits that are due at
-    /// about the same time end together: most of what a wait costs is to wake threads. None ends early. The operating
-    /// system adds the time to wake a thread, some hundredths of a millisecond on an idle machine. Late grants cost no
-    /// throughput as long as they are no later than the policy's burst and its
-    /// [`catch_up`](crate::state::Facts::catch_up) (2 ms for the policies with a rate).
+    /// A wait ends at most 0.1 ms late while up to 16 callers wait, and 1.2 ms while more do: waits that are due at about the
+    /// same time end together, as most of a wait's cost is to wake threads. None ends early. Late grants cost no throughput up
+    /// to the policy's burst and its [`catch_up`](crate::state::Facts::catch_up) (2 ms for the policies with a rate).
     ///
-    /// If the thread cannot be started, because the process has too many, the next alarm that is set tries again:
-    /// by another limiter, or for a wait that ends earlier. Until then only calls on a limiter wake its waiters. A
-    /// process made by `fork` alone has no such thread: waiters there are never woken.
+    /// If the process has too many threads to start this one, the next alarm that is set tries again: by another limiter, or
+    /// for a wait that ends earlier. Until then only calls on a limiter wake its waiters. After a `fork` without `exec` there is
+    /// no such thread, and waiters are never woken.
     #[must_use]
     pub fn system() -> Self {
         Self(Kind::System(System::get()))
@@ -77,18 +80,15 @@ impl Clock {
     /// Tokio's clock, by the feature `tokio`: stands still under `tokio::time::pause` and moves with
     /// `tokio::time::advance` (tokio's feature `test-util`), for decisions and waits.
     ///
-    /// Time can be paused in a current-thread runtime only. There a task of the waiter's own runtime ends the
-    /// wait. Each such runtime has one while callers wait in it, so a blocked or stopped runtime delays no waiter
-    /// in another. The [system clock's](Self::system) thread ends all other waits: on runtimes with several
-    /// threads, and outside of any.
+    /// Time can be paused in a current-thread runtime only. There a task of the waiter's own runtime ends the wait, so a
+    /// blocked or stopped runtime delays no waiter in another. The [system clock's](Self::system) thread ends all other waits.
     ///
     /// `blocking_*` calls inside `spawn_blocking` see paused time, but keep it from advancing by itself. On the
     /// own thread of a current-thread runtime they **never return**: they block the runtime, and so its clock. On
     /// a worker of a runtime with several threads they return in time.
     ///
-    /// A current-thread runtime without timers (`enable_time`) works, but prints a message of tokio's once: only a
-    /// panic, in a task of this crate, reveals that it has none. From then on the system clock's thread ends the
-    /// waits there.
+    /// A current-thread runtime without timers (`enable_time`) works, but prints a message of tokio's once, as a task of this
+    /// crate panics. From then on the system clock's thread ends the waits there.
     ///
     /// ```
     /// use std::time::Duration;
@@ -112,19 +112,10 @@ impl Clock {
     }
 
     /// The time since the clock's origin. It does not go back, even if a [`ManualClock`] is set back.
-    // As `Line::decide`: the system's clock inlined, the others not.
+    // As `Line::decide`: the system's clock inlined, tokio's not.
     #[inline(always)]
     #[must_use]
     pub fn now(&self) -> Nanos {
-        match &self.0 {
-            Kind::System(system) => system.now(),
-            _ => self.other_now(),
-        }
-    }
-
-    /// The time by another clock than the system's.
-    #[inline(never)]
-    fn other_now(&self) -> Nanos {
         match &self.0 {
             Kind::System(system) => system.now(),
             Kind::Manual(clock) => clock.now(),
@@ -168,7 +159,13 @@ impl Clock {
 
     /// An alarm by this clock for `line`.
     pub(crate) fn alarm(&self, line: Weak<dyn OnAlarm>) -> Alarm {
-        Alarm::new(self.0.clone(), line)
+        Alarm {
+            clock: self.clone(),
+            line,
+            id: None,
+            #[cfg(feature = "tokio")]
+            tasks: matches!(self.0, Kind::Tokio(_)).then(TimerTasks::default),
+        }
     }
 
     /// A clock for tests that shows what `read` says at each reading.
@@ -196,7 +193,7 @@ impl Clock {
 
     /// Whether a wait moves it to the next event.
     pub(crate) fn advances_by_itself(&self) -> bool {
-        matches!(&self.0, Kind::Manual(clock) if clock.advances_by_itself())
+        matches!(&self.0, Kind::Manual(clock) if clock.shared.by_itself)
     }
 
     /// Asks once, or until it is `Ok`: a clock that advances by itself skips to the time at which that may be so.
@@ -220,12 +217,10 @@ impl Clock {
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::System(_) => f.write_str("Clock::system()"),
             Kind::Manual(clock) => clock.fmt(f),
             #[cfg(feature = "tokio")]
             Kind::Tokio(_) => f.write_str("Clock::tokio()"),
-            #[cfg(test)]
-            Kind::ReadBy(_) => f.write_str("Clock::read_by()"),
+            _ => f.write_str("Clock::system()"),
         }
     }
 }
@@ -249,9 +244,129 @@ impl From<&ManualClock> for Clock {
     }
 }
 
+/// Calls a limiter once, at the time last set, or later. Leaves the list of its clock when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    pub(crate) clock: Clock,
+    line: Weak<dyn OnAlarm>,
+    /// In the list of the clock, or of the system's.
+    id: Option<Timed>,
+    /// By tokio's clock.
+    #[cfg(feature = "tokio")]
+    tasks: Option<TimerTasks>,
+}
+
+impl Alarm {
+    /// Sets the alarm; called under the line's lock, so nothing here may call back. Returns whether `due` has come
+    /// by then: a manual clock has moved since the line read it, and may have missed the alarm.
+    pub(crate) fn set(&mut self, due: Nanos) -> bool {
+        #[cfg(feature = "tokio")]
+        if let Some(tasks) = &self.tasks {
+            tasks.due.send_replace(Some(due));
+            self.set_elsewhere();
+            return false;
+        }
+        self.enter(due);
+        // After that: a clock that is moved later finds the alarm.
+        matches!(&self.clock.0, Kind::Manual(clock) if due <= clock.now())
+    }
+
+    /// By tokio's clock, for callers where its time is the system's: sets the system's alarm.
+    #[cfg(feature = "tokio")]
+    fn set_elsewhere(&mut self) {
+        let (Kind::Tokio(clock), Some(tasks)) = (&self.clock.0, &self.tasks) else { return };
+        let due = *tasks.due.borrow();
+        if let Some(due) = due.filter(|_| tasks.elsewhere) {
+            self.enter(clock.system_time(due));
+        }
+    }
+
+    /// Nothing is due at a known time; `is_empty`: no caller waits. Returns whether the alarm is unset; otherwise it goes
+    /// off once for nothing.
+    pub(crate) fn unset(&mut self, is_empty: bool) -> bool {
+        #[cfg(feature = "tokio")]
+        if let Some(tasks) = &mut self.tasks {
+            // A timer that sleeps on would move paused time.
+            tasks.due.send_replace(None);
+            if is_empty && !tasks.is_resting() {
+                // The tasks end with their sender.
+                *tasks = TimerTasks::default();
+                self.leave();
+            }
+            return true;
+        }
+        let _ = is_empty;
+        // The system's thread comes once for nothing, which costs less than a change under its lock.
+        let is_unset = !matches!(self.clock.0, Kind::System(_));
+        if is_unset {
+            self.leave();
+        }
+        is_unset
+    }
+
+    /// What to start once the line is unlocked, so that the alarm goes off where callers wait. `is_here`: one
+    /// joined or was polled in the place of this call. `is_missed`: what [`set`](Self::set) has returned.
+    pub(crate) fn timer_task(&mut self, is_here: bool, is_missed: bool) -> Option<TimerTask> {
+        #[cfg(feature = "tokio")]
+        if let (Kind::Tokio(clock), Some(tasks)) = (&self.clock.0, &mut self.tasks) {
+            let had_elsewhere = tasks.elsewhere;
+            let task = tasks.start(*clock, &self.line, is_here);
+            if !had_elsewhere {
+                self.set_elsewhere();
+            }
+            return task;
+        }
+        let _ = is_here;
+        let line = is_missed.then(|| self.line.clone())?;
+        Some(Box::new(move || sound(&line)))
+    }
+
+    fn enter(&mut self, due: Nanos) {
+        let (old, line) = (self.id.take(), self.line.clone());
+        self.id = Some(self.change(|alarms| {
+            old.map(|old| alarms.remove(old));
+            alarms.insert(due, line)
+        }));
+    }
+
+    // Not inlined into what drops it.
+    #[inline(never)]
+    fn leave(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.change(|alarms| _ = alarms.remove(id));
+        }
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Alarms) -> R) -> R {
+        match &self.clock.0 {
+            Kind::Manual(clock) => change(&mut clock.shared.alarms.lock()),
+            #[cfg(test)]
+            Kind::ReadBy(_) => change(&mut Alarms::default()),
+            _ => System::get().thread.change(change),
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::alarm::Silent;
     use super::*;
+
+    #[test]
+    fn an_alarm_leaves_with_its_limiter() {
+        let clock = ManualClock::new();
+        let mut alarm = Clock::from(&clock).alarm(Weak::<Silent>::new());
+        alarm.set(Nanos::new(5));
+        assert_eq!(clock.next_due().map(|due| due.as_nanos()), Some(5));
+        drop(alarm);
+        assert_eq!(clock.next_due(), None);
+    }
 
     /// Within an hour, as a calendar may be set meanwhile.
     #[test]

@@ -393,7 +393,7 @@ impl<T: Waits> WaitQueue<T> {
         let no_next_event = !is_empty && due.is_none_or(|due| due > Nanos::END);
         let had_none = mem::replace(&mut wakers.no_next_event, no_next_event);
         let Some(due) = due else {
-            let unset = |alarm: &mut Alarm| if is_empty { alarm.rest() } else { alarm.unset() };
+            let unset = |alarm: &mut Alarm| alarm.unset(is_empty);
             if (is_empty || wakers.armed.is_some()) && wakers.alarm.as_mut().is_some_and(unset) {
                 wakers.armed = None;
             }
@@ -410,7 +410,7 @@ impl<T: Waits> WaitQueue<T> {
         wakers.armed = Some(armed.min(due));
         let is_needed = is_earlier || was_polled;
         let task = is_needed.then(|| alarm.timer_task(was_polled, is_missed)).flatten();
-        if had_none && !no_next_event && alarm.is_moved_by_callers() {
+        if had_none && !no_next_event && alarm.clock.advances_by_itself() {
             self.wake_all();
         }
         task

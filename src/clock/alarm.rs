@@ -1,169 +1,142 @@
-//! The alarm of a limiter, by any clock.
+//! Alarms: a clock calls a limiter at a time.
+//!
+//! A clock has a list of [`Alarms`] in the order of their times. The thread of the system's clock takes out what is due
+//! ([`timer_thread`](super::timer_thread)), or the caller that moves a manual clock does. Tokio's clock has no list: a runtime
+//! with its own time has a task for each limiter ([`tokio`](super::tokio)), and all other callers use an alarm of the system's clock.
 
-use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
+use std::task::Waker;
 
-use super::alarms::{Alarms, OnAlarm, TimerTask, sound};
-use super::manual::ManualClock;
-use super::system::System;
-use super::time_order::Timed;
-#[cfg(feature = "tokio")]
-use super::tokio::{TimerTasks, TokioClock};
+use slab::Slab;
+
+use super::time_order::{TimeOrder, Timed};
 use crate::units::Nanos;
 
-#[derive(Clone)]
-pub(super) enum Kind {
-    System(&'static System),
-    Manual(ManualClock),
-    #[cfg(feature = "tokio")]
-    Tokio(TokioClock),
-    #[cfg(test)]
-    ReadBy(fn() -> Nanos),
+/// Keep this many free entries; after a crowd has left, give the memory back.
+pub(crate) const KEEP: usize = 1024;
+
+/// What a clock calls: a limiter with waiting callers.
+pub(crate) trait OnAlarm: Send + Sync {
+    /// The alarm went off.
+    fn on_alarm(&self);
+
+    /// The alarm went off with others: adds the callers to be woken to `wake` instead of waking them. Returns how many
+    /// continue to wait.
+    fn on_round(&self, wake: &mut Vec<Waker>) -> usize {
+        let _ = wake;
+        self.on_alarm();
+        0
+    }
+
+    /// The alarm cannot be relied on: wakes all callers, each of which looks for itself.
+    fn wake_all(&self);
 }
 
-/// Calls a limiter once, at the time last set, or later. Leaves the list of its clock when it is dropped.
-pub(crate) struct Alarm {
-    clock: Kind,
-    line: Weak<dyn OnAlarm>,
-    id: Option<Timed>,
-    /// By tokio's clock.
-    #[cfg(feature = "tokio")]
-    tasks: Option<TimerTasks>,
+/// What an alarm needs besides the clock. Called without a lock.
+pub(crate) type TimerTask = Box<dyn FnOnce() + Send>;
+
+/// Calls a limiter whose alarm went off, where no caller is to get its panic. Adds the callers to be woken to
+/// `wake`, and returns how many continue to wait.
+pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) -> usize {
+    // The last handle on a limiter may be dropped in here too, and with it values of its user.
+    let sound = || line.upgrade().map_or(0, |line| line.on_round(wake));
+    // The waiters of a limiter whose policy panics are woken, and meet the panic themselves.
+    catch_unwind(AssertUnwindSafe(sound)).unwrap_or_else(|_| {
+        let _ = catch_unwind(AssertUnwindSafe(|| line.upgrade().map(|line| line.wake_all())));
+        0
+    })
 }
 
-impl Alarm {
-    pub(super) fn new(clock: Kind, line: Weak<dyn OnAlarm>) -> Self {
-        Self {
-            #[cfg(feature = "tokio")]
-            tasks: matches!(clock, Kind::Tokio(_)).then(TimerTasks::default),
-            clock,
-            line,
-            id: None,
-        }
-    }
+/// The same for one limiter alone.
+pub(super) fn sound(line: &Weak<dyn OnAlarm>) {
+    let mut wake = Vec::new();
+    sound_in_round(line, &mut wake);
+    wake_each(&mut wake.drain(..));
+}
 
-    /// Sets the alarm; called under the line's lock, so nothing here may call back. Returns whether `due` has come
-    /// by then: a manual clock has moved since the line read it, and may have missed the alarm.
-    pub(crate) fn set(&mut self, due: Nanos) -> bool {
-        #[cfg(feature = "tokio")]
-        if let Some(tasks) = &self.tasks {
-            tasks.due.send_replace(Some(due));
-            self.set_elsewhere();
-            return false;
-        }
-        self.enter(due);
-        // After that: a clock that is moved later finds the alarm.
-        matches!(&self.clock, Kind::Manual(clock) if due <= clock.now())
-    }
-
-    /// By tokio's clock, for callers where its time is the system's: sets the system's alarm. That is late by some
-    /// microseconds, never early: what is due by it is due by tokio's clock.
-    #[cfg(feature = "tokio")]
-    fn set_elsewhere(&mut self) {
-        let (Kind::Tokio(clock), Some(tasks)) = (&self.clock, &self.tasks) else { return };
-        let due = *tasks.due.borrow();
-        if let Some(due) = due.filter(|_| tasks.elsewhere) {
-            self.enter(clock.system_time(due));
-        }
-    }
-
-    /// Callers wait, but it is unknown until when. Returns whether the alarm is unset; otherwise it goes off once
-    /// for nothing.
-    pub(crate) fn unset(&mut self) -> bool {
-        match &self.clock {
-            // The thread comes once for nothing, which costs less than a change under its lock.
-            Kind::System(_) => return false,
-            // A timer that went on sleeping would move paused time.
-            #[cfg(feature = "tokio")]
-            Kind::Tokio(_) => _ = self.tasks.as_ref().map(|tasks| tasks.due.send_replace(None)),
-            _ => self.leave(),
-        }
-        true
-    }
-
-    /// No caller waits any more. Returns as [`unset`](Self::unset) does.
-    pub(crate) fn rest(&mut self) -> bool {
-        #[cfg(feature = "tokio")]
-        if let Some(tasks) = &mut self.tasks {
-            if !tasks.is_resting() {
-                // The tasks end.
-                *tasks = TimerTasks::default();
-                self.leave();
-            }
-            return true;
-        }
-        self.unset()
-    }
-
-    /// Whether callers move the clock when they see how long they have to wait.
-    pub(crate) fn is_moved_by_callers(&self) -> bool {
-        matches!(&self.clock, Kind::Manual(clock) if clock.advances_by_itself())
-    }
-
-    /// What to start once the line is unlocked, so that the alarm goes off where callers wait. `is_here`: one
-    /// joined or was polled in the place of this call. `is_missed`: what [`set`](Self::set) has returned.
-    pub(crate) fn timer_task(&mut self, is_here: bool, is_missed: bool) -> Option<TimerTask> {
-        #[cfg(feature = "tokio")]
-        if let (Kind::Tokio(clock), Some(tasks)) = (&self.clock, &mut self.tasks) {
-            let had_elsewhere = tasks.elsewhere;
-            let task = tasks.start(*clock, &self.line, is_here);
-            if !had_elsewhere {
-                self.set_elsewhere();
-            }
-            return task;
-        }
-        let _ = is_here;
-        let line = is_missed.then(|| self.line.clone())?;
-        Some(Box::new(move || sound(&line)))
-    }
-
-    fn enter(&mut self, due: Nanos) {
-        let (old, line) = (self.id.take(), self.line.clone());
-        self.id = Some(self.change(|alarms| alarms.replace(old, due, line)));
-    }
-
-    // Not inlined into what drops it.
-    #[inline(never)]
-    fn leave(&mut self) {
-        if let Some(id) = self.id.take() {
-            self.change(|alarms| _ = alarms.remove(id));
-        }
-    }
-
-    fn change<R>(&self, change: impl FnOnce(&mut Alarms) -> R) -> R {
-        match &self.clock {
-            Kind::Manual(clock) => change(&mut clock.alarms()),
-            #[cfg(test)]
-            Kind::ReadBy(_) => change(&mut Alarms::default()),
-            _ => System::get().thread.change(change),
-        }
+/// Wakes callers in this order, all of them also if a waker panics.
+// Not inlined, to keep the path of calls that wake no others short.
+#[inline(never)]
+pub(crate) fn wake_each(wakers: &mut dyn Iterator<Item = Waker>) {
+    for waker in wakers {
+        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
     }
 }
 
-impl Drop for Alarm {
-    fn drop(&mut self) {
-        self.leave();
+/// The alarms that are set. An id is the time, a number in the order in which they were set, and the place.
+#[derive(Debug, Default)]
+pub(super) struct Alarms {
+    times: TimeOrder,
+    lines: Slab<Weak<dyn OnAlarm>>,
+    count: u32,
+}
+
+impl Alarms {
+    pub(super) fn insert(&mut self, due: Nanos, line: Weak<dyn OnAlarm>) -> Timed {
+        self.count = self.count.wrapping_add(1);
+        let place = u32::try_from(self.lines.insert(line)).expect("fewer than 2^32 limiters");
+        let id = Timed::new(due.get(), self.count, place);
+        self.times.insert(id);
+        id
+    }
+
+    /// Takes an alarm out, if it has not gone off.
+    pub(super) fn remove(&mut self, id: Timed) -> Option<Weak<dyn OnAlarm>> {
+        let line = self.times.remove(id).then(|| self.lines.remove(id.id() as usize));
+        if self.lines.is_empty() && self.lines.capacity() > KEEP {
+            self.lines = Slab::new();
+        }
+        line
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    pub(super) fn first(&self) -> Option<Nanos> {
+        self.times.first().map(|first| Nanos::new(first.time()))
+    }
+
+    /// Takes out the first alarm, if it is due by `time`.
+    pub(super) fn pop(&mut self, time: Nanos) -> Option<(Nanos, Weak<dyn OnAlarm>)> {
+        let first = self.times.first().filter(|first| first.time() <= time.get())?;
+        Some((Nanos::new(first.time()), self.remove(first)?))
     }
 }
 
-impl fmt::Debug for Alarm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Alarm")
-    }
+/// A limiter that does nothing at an alarm.
+#[cfg(test)]
+pub(super) struct Silent;
+
+#[cfg(test)]
+impl OnAlarm for Silent {
+    fn on_alarm(&self) {}
+
+    fn wake_all(&self) {}
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::alarms::Silent;
     use super::*;
 
     #[test]
-    fn an_alarm_leaves_with_its_limiter() {
-        let clock = ManualClock::new();
-        let mut alarm = Alarm::new(Kind::Manual(clock.clone()), Weak::<Silent>::new());
-        alarm.set(Nanos::new(5));
-        assert_eq!(clock.next_due().map(|due| due.as_nanos()), Some(5));
-        drop(alarm);
-        assert_eq!(clock.next_due(), None);
+    fn after_a_crowd_has_left_its_memory_is_given_back() {
+        let mut alarms = Alarms::default();
+        let time = |index: usize| Nanos::new(index as u64);
+        let line = || Weak::<Silent>::new();
+        let ids: Vec<_> = (0..=KEEP).map(|index| alarms.insert(time(index), line())).collect();
+        // One that leaves takes no other one's alarm with it.
+        assert!(alarms.remove(ids[KEEP]).is_some() && alarms.remove(ids[KEEP]).is_none());
+        assert!(alarms.lines.capacity() > KEEP);
+        for index in 0..KEEP {
+            let (due, _) = alarms.pop(Nanos::END).expect("an alarm");
+            assert_eq!(due, time(index));
+        }
+        assert_eq!((alarms.len(), alarms.lines.capacity()), (0, 0));
+        // A few need not come back for it.
+        let id = alarms.insert(time(1), line());
+        alarms.remove(id).expect("an alarm");
+        assert_ne!(alarms.lines.capacity(), 0);
     }
 }

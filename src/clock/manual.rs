@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
-use super::alarms::Alarms;
+use super::alarm::Alarms;
 use crate::units::Nanos;
 
 /// A clock that moves only by [`advance`](ManualClock::advance), for tests and examples.
@@ -50,19 +50,20 @@ use crate::units::Nanos;
 /// If the code also sleeps, use `Clock::tokio()` in a paused runtime: this clock moves no timers
 /// but a limiter's. The [system clock](crate::Clock::system), which limiters have by default, does not
 /// stand still there.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct ManualClock {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
-struct Shared {
+#[derive(Debug, Default)]
+pub(super) struct Shared {
     /// What it shows.
     shown: AtomicU64,
     /// The latest time that it has shown: the time of limiters.
     latest: AtomicU64,
-    by_itself: bool,
-    alarms: Mutex<Alarms>,
+    /// Whether callers that would wait move it.
+    pub(super) by_itself: bool,
+    pub(super) alarms: Mutex<Alarms>,
 }
 
 /// The time that it shows.
@@ -72,17 +73,11 @@ impl fmt::Debug for ManualClock {
     }
 }
 
-impl Default for ManualClock {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl ManualClock {
     /// A clock at its origin that stands still until [`advance`](ManualClock::advance).
     #[must_use]
     pub fn new() -> Self {
-        Self::with(false)
+        Self::default()
     }
 
     /// A clock that skips waits: a caller that would wait moves it to the end of its wait.
@@ -105,17 +100,7 @@ impl ManualClock {
     /// ```
     #[must_use]
     pub fn auto_advance() -> Self {
-        Self::with(true)
-    }
-
-    fn with(by_itself: bool) -> Self {
-        let shared = Shared {
-            shown: AtomicU64::new(0),
-            latest: AtomicU64::new(0),
-            by_itself,
-            alarms: Mutex::default(),
-        };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(Shared { by_itself: true, ..Shared::default() }) }
     }
 
     /// Moves the clock forward. It stops at each due time on the way, in order, and there grants permits and wakes
@@ -191,7 +176,7 @@ impl ManualClock {
     /// ```
     #[must_use]
     pub fn next_due(&self) -> Option<Duration> {
-        self.alarms().first().map(|due| due.since(Nanos::ZERO))
+        self.shared.alarms.lock().first().map(|due| due.since(Nanos::ZERO))
     }
 
     /// The time since the clock's origin.
@@ -207,7 +192,7 @@ impl ManualClock {
     fn advance_to(&self, time: Nanos) {
         let time = time.min(Nanos::END);
         loop {
-            let next = self.alarms().pop(time);
+            let next = self.shared.alarms.lock().pop(time);
             if let Some((due, line)) = next {
                 self.reach(due);
                 if let Some(line) = line.upgrade() {
@@ -229,14 +214,6 @@ impl ManualClock {
     /// The time of limiters, which does not go back.
     pub(super) fn now(&self) -> Nanos {
         Nanos::new(self.shared.latest.load(Ordering::SeqCst))
-    }
-
-    pub(super) fn alarms(&self) -> MutexGuard<'_, Alarms> {
-        self.shared.alarms.lock()
-    }
-
-    pub(super) fn advances_by_itself(&self) -> bool {
-        self.shared.by_itself
     }
 
     /// Moves to `due`, if this clock advances by itself and does not end before.

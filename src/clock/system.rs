@@ -102,12 +102,6 @@ impl System {
         }
     }
 
-    /// The time of `instant`, which this clock shows then or a little later.
-    #[cfg(feature = "tokio")]
-    pub(super) fn at(&self, instant: Instant) -> Nanos {
-        Nanos::ZERO.saturating_add(instant.saturating_duration_since(self.origin))
-    }
-
     /// Sets the counter by the operating system's clock. One thread does it at a time: of two settings the
     /// later one must stay.
     #[cold]
@@ -196,19 +190,6 @@ mod tests {
                     assert!(ours.abs_diff(slow) <= 1 + (exact >> 20), "{hertz}: {ours} {slow}");
                 }
             }
-        }
-    }
-
-    /// An alarm of tokio's clock is set by this.
-    #[cfg(feature = "tokio")]
-    #[test]
-    fn the_time_of_an_instant_is_not_shown_before_it() {
-        let system = System::get();
-        for micros in 0..1000 {
-            let instant = Instant::now() + Duration::from_micros(micros % 50);
-            let time = system.at(instant);
-            while system.now() < time {}
-            assert!(Instant::now() >= instant);
         }
     }
 

@@ -7,15 +7,21 @@
 //! One thread for the process, and not a timer of some async runtime: it works with every runtime
 //! and without one, it is more precise than the 1 ms tick of tokio's timers, and no runtime that is
 //! blocked or shut down can hold up waiters elsewhere.
+//!
+//! To wake a task of another thread costs a lock and often a system call; to wake one of the own runtime is a push to a
+//! queue. So the thread wakes the first caller of a round only, and that one wakes the others when it is polled
+//! ([`WakeRelay`]). No caller depends on that: the thread comes back.
 
 use std::io;
+use std::mem;
+use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::alarms::{Alarms, sound_in_round};
-use super::wakes::{WakeRelay, wake_each};
+use super::alarm::{Alarms, sound_in_round, wake_each};
+use crate::sync::{self, AtomicBool, Ordering};
 use crate::units::Nanos;
 
 /// The least time between two rounds while few callers wait. Late grants cost no throughput, see
@@ -142,15 +148,60 @@ impl TimerThread {
     }
 }
 
+/// The wakers that were held back.
+#[derive(Debug)]
+struct WakeRelay {
+    /// Whether there are any. Written under the lock, and read without it by callers that need not know exactly.
+    holds_back: AtomicBool,
+    wakers: sync::Mutex<Vec<Waker>>,
+}
+
+impl WakeRelay {
+    fn new() -> Self {
+        Self { holds_back: AtomicBool::new(false), wakers: sync::Mutex::new(Vec::new()) }
+    }
+
+    /// Keeps wakers until the next caller is polled or the next round begins.
+    fn hold_back(&self, others: impl IntoIterator<Item = Waker>) {
+        let mut wakers = self.wakers.lock();
+        wakers.extend(others);
+        self.holds_back.store(!wakers.is_empty(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn holds_back(&self) -> bool {
+        self.holds_back.load(Ordering::Relaxed)
+    }
+
+    /// Wakes those that were held back.
+    // A caller that was woken sees what was held back before it was woken.
+    #[inline]
+    fn wake_others(&self) {
+        if self.holds_back() {
+            self.wake_all();
+        }
+    }
+
+    #[inline(never)]
+    fn wake_all(&self) {
+        let mut others = {
+            let mut wakers = self.wakers.lock();
+            self.holds_back.store(false, Ordering::Relaxed);
+            mem::take(&mut *wakers)
+        };
+        wake_each(&mut others.drain(..));
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicU64, AtomicUsize};
     use std::sync::mpsc::{Sender, channel};
     use std::sync::{Arc, OnceLock, Weak};
-    use std::task::{Wake, Waker};
+    use std::task::Wake;
 
     use super::*;
-    use crate::clock::alarms::{OnAlarm, Silent};
+    use crate::clock::alarm::{OnAlarm, Silent};
 
     #[test]
     fn a_round_is_not_before_an_alarm_is_due_nor_right_behind_another() {
@@ -160,7 +211,7 @@ mod tests {
         let next = |schedule: &Schedule| schedule.next().map(|next| next.get() / 1000);
 
         let set = |schedule: &mut Schedule, due| {
-            schedule.alarms.replace(None, micros(due), Weak::<Silent>::new());
+            schedule.alarms.insert(micros(due), Weak::<Silent>::new());
         };
         set(&mut schedule, 10_010);
         set(&mut schedule, 10_020);
@@ -189,7 +240,7 @@ mod tests {
         });
         let line: Weak<dyn OnAlarm> = Weak::<Silent>::new();
         let set = |_| {
-            thread.change(|alarms| alarms.replace(None, Nanos::new(5), line.clone()));
+            thread.change(|alarms| alarms.insert(Nanos::new(5), line.clone()));
             (TRIES.load(Ordering::SeqCst), thread.schedule.lock().running)
         };
         assert_eq!([(); 4].map(set), [(1, false), (2, false), (3, true), (3, true)]);
@@ -249,7 +300,7 @@ mod tests {
                 Arc::new(Crowd { wake: Mutex::new(callers(thread, &woken)), waiting: 0 });
             let due = now().saturating_add(wait);
             thread.change(|alarms| {
-                alarms.replace(None, due, Arc::downgrade(&line));
+                alarms.insert(due, Arc::downgrade(&line));
             });
             (0..5).for_each(|_| _ = comes.recv_timeout(LONG_ENOUGH).expect("each caller is woken"));
             assert!(now() >= due);
@@ -287,7 +338,7 @@ mod tests {
         let round = |due: Nanos| {
             *crowd.wake.lock() = callers(thread, &woken);
             let line: Weak<dyn OnAlarm> = Arc::<Crowd>::downgrade(&crowd);
-            thread.change(|alarms| alarms.replace(None, due, line));
+            thread.change(|alarms| alarms.insert(due, line));
         };
 
         round(now());
@@ -306,5 +357,68 @@ mod tests {
         round(due);
         assert_eq!(next(), (0, true));
         assert_eq!(thread.schedule.lock().last, Nanos::new(late).saturating_sub(GAP / 2));
+    }
+}
+
+#[cfg(all(test, tollgate_loom))]
+mod loom {
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    use ::loom::sync::atomic::AtomicUsize;
+    use ::loom::thread;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Two callers are polled while the clock's thread ends one round and begins the next.
+    #[test]
+    fn each_caller_of_a_round_is_woken_once() {
+        ::loom::model(|| {
+            let (relay, woken) = (Arc::new(WakeRelay::new()), Arc::new(Woken::default()));
+            let polled = || {
+                let relay = Arc::clone(&relay);
+                thread::spawn(move || relay.wake_others())
+            };
+            let polled = [polled(), polled()];
+            relay.hold_back([Waker::from(Arc::clone(&woken)), Waker::from(Arc::clone(&woken))]);
+            relay.wake_others();
+            polled.into_iter().for_each(|caller| caller.join().expect("no panic"));
+            assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+        });
+    }
+
+    /// A caller that was woken before it is polled wakes those that were held back, while one of the round before does.
+    /// The clock's thread does not come back.
+    #[test]
+    fn the_first_caller_of_a_round_wakes_the_others() {
+        ::loom::model(|| {
+            let (relay, woken) = (Arc::new(WakeRelay::new()), Arc::new(Woken::default()));
+            let waker = || Waker::from(Arc::clone(&woken));
+            relay.hold_back([waker()]);
+            let is_woken = Arc::new(AtomicBool::new(false));
+            let first = thread::spawn({
+                let (relay, is_woken) = (Arc::clone(&relay), Arc::clone(&is_woken));
+                move || is_woken.load(Ordering::Acquire).then(|| relay.wake_others()).is_some()
+            });
+            let other = thread::spawn({
+                let relay = Arc::clone(&relay);
+                move || relay.wake_others()
+            });
+            relay.hold_back([waker()]);
+            is_woken.store(true, Ordering::Release);
+            other.join().expect("no panic");
+            if first.join().expect("no panic") {
+                assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+            }
+        });
     }
 }

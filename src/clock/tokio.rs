@@ -13,7 +13,7 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::alarms::{OnAlarm, TimerTask, sound};
+use super::alarm::{OnAlarm, TimerTask, sound};
 use super::system::System;
 use crate::units::Nanos;
 
@@ -27,6 +27,7 @@ impl TokioClock {
         Self { origin: Instant::now() }
     }
 
+    #[inline(never)]
     pub(super) fn now(self) -> Nanos {
         // Never a panic: a clock made outside may be ahead of a runtime whose time is paused.
         Nanos::ZERO.saturating_add(Instant::now().saturating_duration_since(self.origin))
@@ -36,14 +37,15 @@ impl TokioClock {
         self.origin + time.min(Nanos::END).since(Nanos::ZERO)
     }
 
-    /// What the system's clock shows at a time of this one, where this one shows the system's time.
+    /// What the system's clock shows at a time of this one, where this one shows the system's time. It may be early by
+    /// microseconds: then the limiter sets its alarm again.
     pub(super) fn system_time(self, time: Nanos) -> Nanos {
-        System::get().at(self.instant(time).into_std())
+        System::get().now().saturating_add(time.since(self.now()))
     }
 }
 
 /// What makes the alarm of one limiter go off where callers wait.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct TimerTasks {
     /// `None` as long as it is unknown. The tasks hear of each change, and end with this sender.
     pub(super) due: watch::Sender<Option<Nanos>>,
@@ -185,7 +187,7 @@ mod tests {
             alarm.set(due);
             heard.recv_timeout(LONG).expect("it goes off");
         }
-        alarm.rest();
+        alarm.unset(true);
         alarm.set(due);
         heard.recv_timeout(Duration::from_millis(20)).expect_err("no caller is there");
         // The next caller has the alarm that is set.
@@ -217,7 +219,7 @@ mod tests {
             alarm.timer_task(true, false).expect("a task")();
             alarm.set(clock.now().saturating_add(LONG));
             tokio::time::sleep(LONG / 2).await;
-            alarm.unset();
+            alarm.unset(false);
             tokio::time::sleep(LONG).await;
             heard.try_recv().expect_err("it was unset");
             drop(alarm);
@@ -264,10 +266,10 @@ mod tests {
             while heard.try_recv().is_err() {
                 tokio::task::yield_now().await;
             }
-            alarm.unset();
+            alarm.unset(false);
             tokio::task::yield_now().await;
             assert_eq!(alarms.num_alive_tasks(), 1);
-            alarm.rest();
+            alarm.unset(true);
             while alarms.num_alive_tasks() > 0 {
                 tokio::task::yield_now().await;
             }
