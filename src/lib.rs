@@ -168,7 +168,6 @@ pub use part::Part;
 pub use policy::any::{AllOf, AnyPolicy};
 pub use policy::fixed_window::FixedWindow;
 pub use policy::gcra::Gcra;
-pub use policy::headroom::{Headroom, InvalidHeadroom};
 pub use policy::in_flight::InFlight;
 pub use policy::leaky_bucket::LeakyBucket;
 pub use policy::lock_out::LockOut;

@@ -7,7 +7,6 @@ pub(crate) mod any;
 mod cost;
 pub(crate) mod fixed_window;
 pub(crate) mod gcra;
-pub(crate) mod headroom;
 pub(crate) mod in_flight;
 pub(crate) mod leaky_bucket;
 pub(crate) mod lock_out;
@@ -35,7 +34,6 @@ pub use rule::{Policy, Quota};
 
 /// What the file of a rule imports.
 mod prelude {
-    pub(super) use super::headroom::{Headroom, Rest, keep};
     pub(super) use super::rule::{Facts, RuleEvent};
     pub(super) use super::{Policy, Rated, Ready, TWO_TICKS, check_span};
     pub(super) use crate::error::ExceedsCapacity;

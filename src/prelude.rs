@@ -11,7 +11,7 @@
 #[cfg(feature = "stream")]
 pub use crate::Throttle;
 pub use crate::{
-    AllOf, AnyPolicy, AnyRateLimiter, Clock, FixedWindow, Gcra, Granted, Headroom, InFlight,
+    AllOf, AnyPolicy, AnyRateLimiter, Clock, FixedWindow, Gcra, Granted, InFlight,
     KeyedRateLimiter, LeakyBucket, Limiter, Limits, LockOut, ManualClock, Policy, Rate,
     RateLimiter, RateLimiters, Rated, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty,
     SmoothWarmingUp, TokenBucket, Unlimited,

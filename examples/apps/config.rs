@@ -65,10 +65,7 @@ async fn change_the_file(limiters: &RateLimiters) -> Result<(), Box<dyn Error>> 
 }
 
 fn print(limits: &[Limits; 2], tallies: &Tallies) -> Result<(), Box<dyn Error>> {
-    println!(
-        "{:8}  {:>28}  {:>6}  {:>7}  {:>12}",
-        "API", "limit less headroom", "calls", "/s", "longest wait"
-    );
+    println!("{:8}  {:>28}  {:>6}  {:>7}  {:>12}", "API", "limit", "calls", "/s", "longest wait");
     for (api, tallies) in APIS.iter().zip(tallies) {
         for (limits, tally) in limits.iter().zip(tallies) {
             let limit = limits.get(api).ok_or("a limit for each")?.to_string();

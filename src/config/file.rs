@@ -9,7 +9,6 @@ use serde_core::ser::{Serialize, SerializeMap, Serializer};
 use super::limits::Limits;
 use super::names::Per;
 use crate::policy::any::{AllOf, AnyPolicy};
-use crate::policy::headroom::Headroom;
 use crate::units::Rate;
 
 /// Reads a text. A fault is found in the visitor, so that the format knows where in the file it is.
@@ -80,7 +79,7 @@ impl Serialize for Limits {
     }
 }
 
-const FIELDS: &[&str] = &["per", "default", "headroom", "limits"];
+const FIELDS: &[&str] = &["per", "default", "limits"];
 
 /// The name of a field.
 struct Field(&'static str);
@@ -94,7 +93,7 @@ impl<'de> Deserialize<'de> for Field {
     }
 }
 
-/// From a table with `per`, `default`, `headroom` and `limits`; see [`Limits`].
+/// From a table with `per`, `default` and `limits`; see [`Limits`].
 impl<'de> Deserialize<'de> for Limits {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Table;
@@ -107,12 +106,11 @@ impl<'de> Deserialize<'de> for Limits {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Limits, A::Error> {
-                let (mut per, mut default, mut share, mut named) = (None, None, None, None);
+                let (mut per, mut default, mut named) = (None, None, None);
                 while let Some(Field(field)) = map.next_key()? {
                     match field {
                         "per" if per.is_none() => per = Some(map.next_value()?),
                         "default" if default.is_none() => default = Some(map.next_value()?),
-                        "headroom" if share.is_none() => share = Some(map.next_value()?),
                         "limits" if named.is_none() => {
                             named = Some(map.next_value::<BTreeMap<String, AllOf>>()?);
                         }
@@ -126,11 +124,10 @@ impl<'de> Deserialize<'de> for Limits {
                 let mut limits = Limits::new(per.unwrap_or_default());
                 limits.default = default;
                 // What a name means depends on `per`, which may stand behind it.
-                let limits = named
+                named
                     .into_iter()
                     .try_fold(limits, |limits, (name, limit)| limits.named(name, limit))
-                    .map_err(de::Error::custom)?;
-                limits.headroom(share.unwrap_or_default()).map_err(de::Error::custom)
+                    .map_err(de::Error::custom)
             }
         }
 

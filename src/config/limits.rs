@@ -6,7 +6,6 @@ use std::fmt;
 use super::error::InvalidLimit;
 use super::names::{self, Per, Template};
 use crate::policy::any::AllOf;
-use crate::policy::headroom::{Headroom, Rest};
 use crate::units::text::Fault;
 
 /// The limits of a program: one for each host, route, API key or name that it lists, and one for the others.
@@ -36,7 +35,6 @@ use crate::units::text::Fault;
 /// ```toml
 /// per = "host"        # or "route", "api-key", "all"; without it the program names what it calls
 /// default = "10/s"    # each host that is not listed; without it unlisted hosts are not limited
-/// headroom = 0.05     # leaves 5 % of each quota; see `Headroom`
 ///
 /// [limits]
 /// "api.github.com" = "5000/h, 100 in flight"  # evenly spaced: a call each 720 ms
@@ -196,15 +194,6 @@ impl Limits {
     /// The names with a limit of their own, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.named.keys().map(String::as_str)
-    }
-}
-
-impl Headroom for Limits {
-    fn keep(mut self, rest: Rest) -> Self {
-        for limit in self.named.values_mut().chain(&mut self.default) {
-            *limit = limit.clone().keep(rest);
-        }
-        self
     }
 }
 

@@ -88,17 +88,15 @@ fn option(cursor: &mut Cursor<'_>) -> Result<(&'static Words, Range<usize>), Fau
 
 /// Takes the value of an option.
 fn value(cursor: &mut Cursor<'_>, kind: Type) -> Result<(Value, Range<usize>), Fault> {
-    fn value<T: Into<Value>>((value, at): (T, Range<usize>)) -> (Value, Range<usize>) {
-        (value.into(), at)
-    }
     match kind {
-        Type::Number | Type::Permits => cursor.whole().map(value),
-        Type::Factor => cursor.decimal().map(value),
+        Type::Number | Type::Permits => cursor.whole().map(|(it, at)| (Value::Number(it), at)),
+        Type::Factor => cursor.decimal().map(|(it, at)| (Value::Factor(it), at)),
         // Without a time it is the clock's own time since the epoch.
         Type::Epoch if !cursor.peek().starts_with(|first: char| first.is_ascii_digit()) => {
-            Ok(value((Clock::system().since_epoch(), 0..0)))
+            Ok((Value::Epoch(Some(Clock::system().since_epoch())), 0..0))
         }
-        _ => cursor.span().map(value),
+        Type::Epoch => cursor.span().map(|(it, at)| (Value::Epoch(Some(it)), at)),
+        _ => cursor.span().map(|(it, at)| (Value::Time(it), at)),
     }
 }
 
@@ -132,7 +130,7 @@ impl Options {
             self.values.push((parameter, at));
         }
         if words == METER {
-            self.parameters.set(Parameter::Meter, true);
+            self.parameters.set(Parameter::Meter, Value::Flag(true));
         }
         Ok(())
     }
@@ -218,13 +216,13 @@ fn by_time(cursor: &mut Cursor<'_>) -> Result<AnyPolicy, Fault> {
     if kind.has(Parameter::Window) {
         let reason = || format!("a window counts whole permits, up to {}", u32::MAX);
         let limit = quota.count().ok_or_else(|| Fault::new(number_at.clone(), reason()))?;
-        parameters.set(Parameter::Limit, limit);
+        parameters.set(Parameter::Limit, Value::Number(limit));
         let window = quota.period().ok_or_else(|| Fault::new(at.clone(), "too long"))?;
-        parameters.set(Parameter::Window, window);
+        parameters.set(Parameter::Window, Value::Time(window));
         values.extend([(Parameter::Limit, number_at), (Parameter::Window, at)]);
     } else {
         let rate = Rate::of(&quota).map_err(|error| Fault::new(at, error.to_string()))?;
-        parameters.set(Parameter::Rate, rate);
+        parameters.set(Parameter::Rate, Value::Rate(rate));
     }
     if kind == Kind::SlidingWindowCounter && parameters.get(Parameter::Buckets).is_none() {
         kind = Kind::SlidingWindowLog;
@@ -367,9 +365,9 @@ impl fmt::Display for AnyPolicy {
             match value {
                 _ if parameter == Parameter::Window => {}
                 Value::Number(number) => write!(f, " {number}")?,
-                Value::Time(time) => write!(f, " {}", Span(time))?,
+                Value::Time(time) | Value::Epoch(Some(time)) => write!(f, " {}", Span(time))?,
                 Value::Factor(factor) => write!(f, " {factor}")?,
-                Value::Rate(_) | Value::Flag(_) => {}
+                Value::Rate(_) | Value::Epoch(None) | Value::Flag(_) => {}
             }
         }
         Ok(())

@@ -141,7 +141,7 @@ impl Word {
             match self.bits.compare_exchange_weak(bits, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     let (span, mark) = (nanos_of(units, inverse), next.wrapping_add(mark));
-                    return Attempt::Granted(RateReceipt::new(permits, span, mark));
+                    return Attempt::Granted(RateReceipt { permits, span, mark });
                 }
                 Err(current) => bits = current,
             }

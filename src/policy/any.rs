@@ -5,10 +5,8 @@
 //! [`InFlight`](crate::InFlight) knows them; and a receipt carries an epoch, so that a refund is ignored if the state it
 //! was charged to is gone.
 
-use std::fmt;
 use std::sync::Arc;
 
-use super::headroom::{Headroom, Rest, keep};
 use super::lock_out::LockOutState;
 use super::parts::part_of;
 use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent};
@@ -67,7 +65,7 @@ macro_rules! kinds {
         /// assert_eq!(limiter.try_acquire(1).unwrap_err().retry_after(), Some(Duration::from_millis(200)));
         /// # Ok::<(), tollgate::Error>(())
         /// ```
-        #[derive(Clone, PartialEq, Eq)]
+        #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum AnyPolicy {
             $(
@@ -97,16 +95,6 @@ macro_rules! kinds {
                 }
             }
         )+
-
-        /// Asks the rule inside.
-        macro_rules! inside {
-            ($policy:expr, $inner:ident => $answer:expr) => {
-                match $policy {
-                    $(AnyPolicy::$kind($inner) => $answer,)+
-                    AnyPolicy::LockOut($inner) => $answer,
-                }
-            };
-        }
 
         /// Asks the rule inside, and its state.
         macro_rules! ask {
@@ -208,7 +196,10 @@ macro_rules! kinds {
             }
 
             fn facts(&self, number: usize) -> Facts {
-                inside!(self, policy => policy.facts(number))
+                match self {
+                    $(Self::$kind(policy) => policy.facts(number),)+
+                    Self::LockOut(policy) => policy.facts(number),
+                }
             }
 
             fn limits(&self, state: &AnyState, asked: Asked<u32>, visit: &mut dyn FnMut(Limit<u32>)) {
@@ -229,12 +220,6 @@ impl<P: Into<AnyPolicy>> From<LockOut<P>> for AnyPolicy {
     fn from(lock_out: LockOut<P>) -> Self {
         let LockOut { policy, duration } = lock_out;
         Self::LockOut(Box::new(LockOut { policy: policy.into(), duration }))
-    }
-}
-
-impl fmt::Debug for AnyPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        inside!(self, policy => policy.fmt(f))
     }
 }
 
@@ -271,11 +256,6 @@ impl AnyPolicy {
             self.pause(state, now, until);
         }
     }
-}
-
-keep! {
-    AnyPolicy: |it, rest| inside!(it, policy => policy.keep(rest).into());
-    AllOf: |it, rest| Self::new(it.0.iter().map(|part| part.clone().keep(rest)));
 }
 
 /// Several rules chosen at run time, with one cost: a request is charged in all of them or in none, as with

@@ -97,24 +97,6 @@ impl FixedWindow {
     fn end(&self, state: &FixedWindowState) -> Nanos {
         Nanos::new(self.window.saturating_add_signed(state.start))
     }
-
-    /// The permits in each window.
-    #[must_use]
-    pub fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    /// The length of a window.
-    #[must_use]
-    pub fn period(&self) -> Duration {
-        Duration::from_nanos(self.window)
-    }
-
-    /// Whether windows begin at times of the wall clock, see [`aligned`](Self::aligned).
-    #[must_use]
-    pub fn is_aligned(&self) -> bool {
-        self.grid.is_some()
-    }
 }
 
 fn signed(nanos: u64) -> i64 {
@@ -182,14 +164,9 @@ impl Policy for FixedWindow {
 
     #[inline]
     fn facts(&self, _: usize) -> Facts {
-        Facts { kind: Some(Kind::FixedWindow), ..Facts::window(self.limit, self.period()) }
+        Facts {
+            kind: Some(Kind::FixedWindow),
+            ..Facts::window(self.limit, Duration::from_nanos(self.window))
+        }
     }
-}
-
-keep! {
-    /// A longer window would leave the server's grid.
-    FixedWindow: |it, rest| match it.grid {
-        Some(_) => Self { limit: rest.of_permits(it.limit), ..it },
-        None => Self { window: rest.of_time(it.window, Nanos::HORIZON), ..it },
-    };
 }

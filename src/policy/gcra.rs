@@ -61,22 +61,11 @@ impl Gcra {
         let schedule = Schedule::bucket(rate, max_burst.saturating_add(1));
         Self { rate, max_burst, catch_up: TWO_TICKS, schedule }
     }
-
-    /// The permits that can be granted at once beyond the first.
-    #[must_use]
-    pub fn max_burst(&self) -> u32 {
-        self.max_burst
-    }
 }
 
 scheduled! {
     Gcra,
     schedule: |it| Schedule::bucket(it.rate, it.max_burst.saturating_add(1)),
     start: |gcra, now| gcra.schedule.full(now),
-    migrate: |gcra, old, state, now| gcra.schedule.migrate_number(&old.schedule, state, now),
-    // The bucket has room for one permit more than the burst.
-    keep: |it, rest| {
-        let size = rest.of_permits(it.max_burst.saturating_add(1));
-        Self { max_burst: size.saturating_sub(1), ..it }
-    }
+    migrate: |gcra, old, state, now| gcra.schedule.migrate_number(&old.schedule, state, now)
 }

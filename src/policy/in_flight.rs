@@ -40,12 +40,6 @@ impl InFlight {
     pub fn new(max: u32) -> Self {
         Self { max }
     }
-
-    /// The permits that can be in use at a time.
-    #[must_use]
-    pub fn limit(&self) -> u32 {
-        self.max
-    }
 }
 
 impl Policy for InFlight {
@@ -101,8 +95,4 @@ impl Policy for InFlight {
         // It records no times, so the rules beside it say how much lateness is credited.
         Facts { kind: Some(Kind::InFlight), catch_up: Duration::MAX, ..Facts::default() }
     }
-}
-
-keep! {
-    InFlight: |it, _| it;
 }

@@ -70,18 +70,6 @@ impl LeakyBucket {
     pub fn meter(rate: Rate, capacity: u32) -> Self {
         Self { meter: true, ..Self::new(rate, capacity) }.scheduled()
     }
-
-    /// The permits that can wait in the bucket; of a meter, that can be granted at once.
-    #[must_use]
-    pub fn capacity(&self) -> u32 {
-        self.capacity
-    }
-
-    /// Whether it is a [meter](Self::meter).
-    #[must_use]
-    pub fn is_meter(&self) -> bool {
-        self.meter
-    }
 }
 
 scheduled! {
@@ -98,9 +86,5 @@ scheduled! {
         } else {
             bucket.schedule.migrate(&old.schedule, state, now);
         }
-    },
-    keep: |it, rest| {
-        let capacity = if it.meter { rest.of_permits(it.capacity) } else { it.capacity };
-        Self { capacity, ..it }
     }
 }

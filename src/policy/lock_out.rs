@@ -44,20 +44,6 @@ impl<P: Policy> LockOut<P> {
     }
 }
 
-impl<P> LockOut<P> {
-    /// The rule that refuses.
-    #[must_use]
-    pub fn policy(&self) -> &P {
-        &self.policy
-    }
-
-    /// How long a refusal locks.
-    #[must_use]
-    pub fn period(&self) -> Duration {
-        self.duration
-    }
-}
-
 /// The state of a [`LockOut`]: the rule's state, and the end of the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOutState<S> {
@@ -151,11 +137,5 @@ impl<P: Policy> Policy for LockOut<P> {
             return visit(Limit { ready: Some(opens), ..Limit::default() });
         }
         self.policy.limits(&lock.state, Asked { opens, ..asked }, visit);
-    }
-}
-
-impl<P: Headroom> Headroom for LockOut<P> {
-    fn keep(self, rest: Rest) -> Self {
-        Self { policy: self.policy.keep(rest), ..self }
     }
 }

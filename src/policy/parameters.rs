@@ -45,7 +45,7 @@ pub(crate) enum Type {
     Time,
     /// A time that a constructor accepts: not zero, nor beyond the horizon.
     Span,
-    /// A time since the epoch, or `false` for none.
+    /// The time from the epoch to the origin of the clock, for windows on a grid.
     Epoch,
     Factor,
     Flag,
@@ -66,38 +66,13 @@ impl Parameter {
     }
 }
 
-macro_rules! values {
-    ($($variant:ident($type:ty),)+) => {
-        #[derive(Clone, Copy, Debug, PartialEq)]
-        pub(crate) enum Value {
-            $($variant($type),)+
-        }
-
-        $(
-            impl From<$type> for Value {
-                fn from(value: $type) -> Self {
-                    Self::$variant(value)
-                }
-            }
-
-            impl TryFrom<Value> for $type {
-                type Error = Value;
-
-                fn try_from(value: Value) -> Result<Self, Value> {
-                    match value {
-                        Value::$variant(value) => Ok(value),
-                        other => Err(other),
-                    }
-                }
-            }
-        )+
-    };
-}
-
-values! {
+/// The value of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Value {
     Rate(Rate),
     Number(u32),
     Time(Duration),
+    Epoch(Option<Duration>),
     Factor(f64),
     Flag(bool),
 }
@@ -107,18 +82,13 @@ values! {
 pub(crate) struct Parameters(Vec<(Parameter, Value)>);
 
 impl Parameters {
-    pub(crate) fn set(&mut self, parameter: Parameter, value: impl Into<Value>) {
+    pub(crate) fn set(&mut self, parameter: Parameter, value: Value) {
         self.0.retain(|(other, _)| *other != parameter);
-        self.0.push((parameter, value.into()));
+        self.0.push((parameter, value));
     }
 
     pub(crate) fn get(&self, parameter: Parameter) -> Option<Value> {
         self.0.iter().find(|(other, _)| *other == parameter).map(|&(_, value)| value)
-    }
-
-    /// `None` if it is not set.
-    fn value<T: TryFrom<Value>>(&self, parameter: Parameter) -> Option<T> {
-        T::try_from(self.get(parameter)?).ok()
     }
 }
 
@@ -129,13 +99,13 @@ pub(crate) struct Flaw {
     pub(crate) reason: &'static str,
 }
 
-/// The rules: the parameters that a rule needs, and those that it may have, with what they
-/// are otherwise; then how it is made of them. A script takes its parameters in this order, without `catch_up`.
+/// The rules: the parameters that a rule needs, each with its type of [`Value`], and those that it may have, with
+/// what they are otherwise; then how it is made of them. A script takes its parameters in this order, without `catch_up`.
 macro_rules! rules {
     ($(
         $kind:ident of $it:ident:
-        $($need:ident $needed:ident = $get:expr),*;
-        $($may:ident $optional:ident = $value:expr, or $otherwise:expr;)*
+        $($need:ident($needed_type:ident) $needed:ident = $get:expr),*;
+        $($may:ident($type:ident) $optional:ident = $value:expr, or $otherwise:expr;)*
         => $make:expr;
     )+) => {
         impl Kind {
@@ -151,8 +121,13 @@ macro_rules! rules {
             pub(crate) fn make(self, given: &Parameters) -> Option<AnyPolicy> {
                 Some(match self {
                     $(Self::$kind => {
-                        $(let $needed = given.value(Parameter::$need)?;)*
-                        $(let $optional = given.value(Parameter::$may).unwrap_or($otherwise);)*
+                        $(let Value::$needed_type($needed) = given.get(Parameter::$need)? else {
+                            return None;
+                        };)*
+                        $(let $optional = match given.get(Parameter::$may) {
+                            Some(Value::$type(value)) => value,
+                            _ => $otherwise,
+                        };)*
                         $make.into()
                     })+
                     Self::LockOut | Self::Server => return None,
@@ -167,9 +142,9 @@ macro_rules! rules {
                 match self {
                     $(Self::$kind($it) => {
                         $(let $needed = $get;
-                        parameters.set(Parameter::$need, $needed);)*
-                        $(let ($optional, otherwise) = (Value::from($value), Value::from($otherwise));
-                        if all || $optional != otherwise {
+                        parameters.set(Parameter::$need, Value::$needed_type($needed));)*
+                        $(let $optional = Value::$type($value);
+                        if all || $optional != Value::$type($otherwise) {
                             parameters.set(Parameter::$may, $optional);
                         })*
                     })+
@@ -183,58 +158,56 @@ macro_rules! rules {
 
 rules! {
     SmoothBursty of it:
-        Rate rate = it.rate;
-        MaxBurst max_burst = it.max_burst, or Duration::ZERO;
-        CatchUp catch_up = it.catch_up, or TWO_TICKS;
+        Rate(Rate) rate = it.rate;
+        MaxBurst(Time) max_burst = it.max_burst, or Duration::ZERO;
+        CatchUp(Time) catch_up = it.catch_up, or TWO_TICKS;
         => SmoothBursty::new(rate).max_burst(max_burst).with_catch_up(catch_up);
     SmoothWarmingUp of it:
-        Rate rate = it.rate, WarmUp warm_up = it.warm_up;
-        ColdFactor factor = it.cold_factor, or 3.0;
-        CatchUp catch_up = it.catch_up, or TWO_TICKS;
+        Rate(Rate) rate = it.rate, WarmUp(Time) warm_up = it.warm_up;
+        ColdFactor(Factor) factor = it.cold_factor, or 3.0;
+        CatchUp(Time) catch_up = it.catch_up, or TWO_TICKS;
         => SmoothWarmingUp::new(rate, warm_up).cold_factor(factor).with_catch_up(catch_up);
     TokenBucket of it:
-        Rate rate = it.rate, Capacity capacity = it.capacity;
-        Initial initial = it.initial, or capacity;
-        RefillEvery period = it.period(), or Duration::ZERO;
-        CatchUp catch_up = it.catch_up, or TWO_TICKS;
+        Rate(Rate) rate = it.rate, Capacity(Number) capacity = it.capacity;
+        Initial(Number) initial = it.initial, or capacity;
+        RefillEvery(Time) period = nanos(it.schedule.period), or Duration::ZERO;
+        CatchUp(Time) catch_up = it.catch_up, or TWO_TICKS;
         => {
             let bucket = TokenBucket::new(rate, capacity).initial(initial).with_catch_up(catch_up);
             if period.is_zero() { bucket } else { bucket.refill_every(period) }
         };
     Gcra of it:
-        Rate rate = it.rate, Burst burst = it.max_burst;
-        CatchUp catch_up = it.catch_up, or TWO_TICKS;
+        Rate(Rate) rate = it.rate, Burst(Number) burst = it.max_burst;
+        CatchUp(Time) catch_up = it.catch_up, or TWO_TICKS;
         => Gcra::of(rate, burst).with_catch_up(catch_up);
     LeakyBucket of it:
-        Rate rate = it.rate, Capacity capacity = it.capacity;
-        Meter meter = it.meter, or false;
-        CatchUp catch_up = it.catch_up, or TWO_TICKS;
+        Rate(Rate) rate = it.rate, Capacity(Number) capacity = it.capacity;
+        Meter(Flag) meter = it.meter, or false;
+        CatchUp(Time) catch_up = it.catch_up, or TWO_TICKS;
         => {
             let new = if meter { LeakyBucket::meter } else { LeakyBucket::new };
             new(rate, capacity).with_catch_up(catch_up)
         };
     FixedWindow of it:
-        Limit limit = it.limit, Window window = nanos(it.window);
-        Aligned grid = it.grid.map_or(NO_GRID, |grid| nanos(grid).into()), or NO_GRID;
-        => match grid {
-            Value::Time(epoch) => FixedWindow::new(limit, window).aligned(epoch),
-            _ => FixedWindow::new(limit, window),
+        Limit(Number) limit = it.limit, Window(Time) window = nanos(it.window);
+        Aligned(Epoch) grid = it.grid.map(nanos), or None;
+        => {
+            let fixed = FixedWindow::new(limit, window);
+            if let Some(epoch) = grid { fixed.aligned(epoch) } else { fixed }
         };
     SlidingWindowLog of it:
-        Limit limit = it.limit, Window window = nanos(it.span.window);
+        Limit(Number) limit = it.limit, Window(Time) window = nanos(it.span.window);
         => SlidingWindowLog::new(limit, window);
     SlidingWindowCounter of it:
-        Limit limit = it.limit, Window window = nanos(it.span.window), Buckets buckets = it.buckets();
+        Limit(Number) limit = it.limit, Window(Time) window = nanos(it.span.window), Buckets(Number) buckets = it.buckets();
         => SlidingWindowCounter::new(limit, window, buckets);
     InFlight of it:
-        Max max = it.max;
+        Max(Number) max = it.max;
         => InFlight::new(max);
     Unlimited of _it:
         ;
         => Unlimited;
 }
-
-const NO_GRID: Value = Value::Flag(false);
 
 fn nanos(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)

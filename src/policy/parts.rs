@@ -7,7 +7,6 @@
 //! and not charged.
 
 use super::cost::sealed::Sealed;
-use super::headroom::{Headroom, Rest};
 use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent};
 use super::{Cost, Policy, Ready};
 use crate::error::ExceedsCapacity;
@@ -229,19 +228,7 @@ macro_rules! tuple {
             Same<($first, $($part),+)>, $first::Cost, one:
             $first 0 (.0 .0) (), $($part $index (.0 .$index) ()),+
         );
-
-        impl<$first: Headroom, $($part: Headroom),+> Headroom for ($first, $($part),+) {
-            fn keep(self, rest: Rest) -> Self {
-                (self.0.keep(rest), $(self.$index.keep(rest)),+)
-            }
-        }
     };
 }
 
 each_tuple!(tuple);
-
-impl<P: Headroom> Headroom for Same<P> {
-    fn keep(self, rest: Rest) -> Self {
-        Self(self.0.keep(rest))
-    }
-}

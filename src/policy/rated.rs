@@ -9,14 +9,12 @@ pub(super) use super::schedule::{RateReceipt, RateState, Schedule};
 /// - `$schedule`: made of its other parameters
 /// - `$start`: the state of a new limiter
 /// - `$migrate`: what does not change with the parameters
-/// - `$keep`: what is left of the others if a part of a quota is kept, see [`Headroom`]
 macro_rules! scheduled {
     (
         $policy:ident,
         schedule: |$it:ident| $schedule:expr,
         start: |$this:ident, $now:ident| $start:expr,
-        migrate: $migrate:expr,
-        keep: |$whole:ident, $rest:ident| $keep:expr
+        migrate: $migrate:expr
     ) => {
         impl $policy {
             /// The maximum wake-up lateness that is credited back, 2 ms by default. At high rates
@@ -31,13 +29,6 @@ macro_rules! scheduled {
             pub(super) fn scheduled(self) -> Self {
                 let $it = &self;
                 Self { schedule: $schedule, ..self }
-            }
-        }
-
-        impl Headroom for $policy {
-            fn keep(self, $rest: Rest) -> Self {
-                let $whole = Self { rate: self.rate.keep($rest), ..self };
-                Self::scheduled($keep)
             }
         }
 

@@ -52,11 +52,11 @@ const SHORTEST_SLOT: Duration = Duration::from_millis(1);
 /// [`Gcra`](crate::Gcra) or [`LeakyBucket`](crate::LeakyBucket).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateReceipt {
-    permits: u64,
+    pub(crate) permits: u64,
     /// The nanoseconds that the permits took, at the price of the time of the charge.
-    span: u64,
+    pub(crate) span: u64,
     /// The state's [`mark`](RateState::mark) right after the charge.
-    mark: u64,
+    pub(crate) mark: u64,
 }
 
 /// The state of a policy with one steady rate: the position up to which its permits are taken. For
@@ -74,14 +74,6 @@ pub struct RateState {
     pub(crate) origin: Nanos,
     /// How much of each charge can come back.
     lows: RefundLevels,
-}
-
-impl RateReceipt {
-    /// `mark` is the state's mark after the charge.
-    #[inline]
-    pub(crate) fn new(permits: u64, span: u64, mark: u64) -> Self {
-        Self { permits, span, mark }
-    }
 }
 
 impl RateState {
@@ -152,11 +144,6 @@ impl Schedule {
     pub(crate) fn queue(rate: Rate, permits: u32) -> Self {
         let schedule = Self::new(rate, Duration::ZERO);
         Self { most: schedule.most.min(u64::from(permits)), is_queue: true, ..schedule }
-    }
-
-    /// The same, with steps.
-    pub(crate) fn with_steps(self, period: u64) -> Self {
-        Self { period, ..self }
     }
 
     /// The last step before `now`, or `now` if there are no steps.
@@ -236,8 +223,8 @@ impl Schedule {
         if next >> 63 != 0 {
             return Attempt::Undecided;
         }
-        let mark = next.wrapping_sub(self.burst);
-        Attempt::Granted((next, RateReceipt::new(permits, nanos_of(units, self.inverse), mark)))
+        let (span, mark) = (nanos_of(units, self.inverse), next.wrapping_sub(self.burst));
+        Attempt::Granted((next, RateReceipt { permits, span, mark }))
     }
 
     /// The time from which the store is full.
@@ -371,7 +358,7 @@ impl Schedule {
         let units = self.units(permits);
         let level = self.level(state.position, self.position_at(self.last_step(state, at)));
         state.position = self.overflow(state.position, level) + units;
-        let receipt = RateReceipt::new(permits, self.span_of(units), state.mark());
+        let receipt = RateReceipt { permits, span: self.span_of(units), mark: state.mark() };
         state.lows.note(low_bits(units), receipt.mark, level);
         receipt
     }
@@ -406,7 +393,7 @@ impl Schedule {
         // Not less than before, which may be a unit above full.
         state.move_to(position.min(state.position));
         let span = if same_price { self.span_of(self.units(rest)) } else { share(rest) };
-        RateReceipt::new(rest, span, mark)
+        RateReceipt { permits: rest, span, mark }
     }
 
     /// No credit accrues until `until`.

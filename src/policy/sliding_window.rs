@@ -101,8 +101,7 @@ impl SlidingWindowCounter {
     }
 
     /// The number of parts of a window that are counted.
-    #[must_use]
-    pub fn buckets(&self) -> u32 {
+    pub(crate) fn buckets(&self) -> u32 {
         u32::try_from(self.span.window.div_ceil(self.span.part)).unwrap_or(u32::MAX)
     }
 }
@@ -110,20 +109,6 @@ impl SlidingWindowCounter {
 /// What both are, by their `limit` and `span`.
 macro_rules! by_log {
     ($($policy:ident),+) => {$(
-        impl $policy {
-            /// The permits in any window; of a counter approximately.
-            #[must_use]
-            pub fn limit(&self) -> u32 {
-                self.limit
-            }
-
-            /// The length of a window.
-            #[must_use]
-            pub fn period(&self) -> Duration {
-                Duration::from_nanos(self.span.window)
-            }
-        }
-
         impl Policy for $policy {
             type Cost = u32;
             type State = Log;
@@ -166,26 +151,13 @@ macro_rules! by_log {
 
             #[inline]
             fn facts(&self, _: usize) -> Facts {
-                Facts { kind: Some(Kind::$policy), ..Facts::window(self.limit, self.period()) }
+                Facts { kind: Some(Kind::$policy), ..Facts::window(self.limit, Duration::from_nanos(self.span.window)) }
             }
         }
     )+};
 }
 
 by_log!(SlidingWindowLog, SlidingWindowCounter);
-
-keep! {
-    SlidingWindowLog: |it, rest| {
-        let window = rest.of_time(it.span.window, Nanos::HORIZON);
-        Self { span: Span { window, ..it.span }, ..it }
-    };
-    /// A counter is made of its parts.
-    SlidingWindowCounter: |it, rest| {
-        let buckets = it.buckets();
-        let part = rest.of_time(it.span.part, Nanos::HORIZON / buckets);
-        Self { span: Span { part, window: part.saturating_mul(buckets.into()) }, ..it }
-    };
-}
 
 /// The time for which a grant counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -317,23 +289,6 @@ mod tests {
             log.take(receipt, u32::MAX);
             assert_eq!(log.granted, left * u64::from(u32::MAX));
         }
-        assert_eq!(log.empty_at(span), Nanos::ZERO);
-    }
-
-    #[test]
-    fn a_receipt_names_its_grant_after_older_ones_have_gone() {
-        let (mut log, span) = (Log::default(), Span { part: 1, window: 50 });
-        let at = Nanos::new;
-        let gone = log.add(at(0), 2, span);
-        let kept = log.add(at(40), 3, span);
-        let last = log.add(at(60), 1, span);
-        log.take(gone, 2);
-        assert_eq!(log.granted_within(span, at(60)), 4);
-        log.take(kept, 3);
-        assert_eq!(log.granted_within(span, at(60)), 1);
-        // Nothing counts, though an entry is left.
-        assert_eq!(log.empty_at(span), at(110));
-        log.take(last, 1);
         assert_eq!(log.empty_at(span), Nanos::ZERO);
     }
 

@@ -63,12 +63,6 @@ impl SmoothBursty {
     pub fn max_burst(self, max_burst: Duration) -> Self {
         Self { max_burst, ..self }.scheduled()
     }
-
-    /// The time whose permits can be stored.
-    #[must_use]
-    pub fn burst(&self) -> Duration {
-        self.max_burst
-    }
 }
 
 scheduled! {
@@ -76,7 +70,5 @@ scheduled! {
     schedule: |it| Schedule::new(it.rate, it.max_burst),
     start: |bursty, now| bursty.schedule.empty(now),
     // The stored time does not change.
-    migrate: |bursty, old, state, now| bursty.schedule.migrate(&old.schedule, state, now),
-    // What it stores is a time.
-    keep: |it, rest| it
+    migrate: |bursty, old, state, now| bursty.schedule.migrate(&old.schedule, state, now)
 }

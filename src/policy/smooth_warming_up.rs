@@ -23,18 +23,16 @@
 //!
 //! # How it is computed
 //!
-//! The store is kept as *time*: `s`, the stored idle time, from 0 to `warm_up`. Then filling is exact,
-//! drawing a permit subtracts `warm_up / max`, and a change of the rate does not affect the store (Guava's
-//! scaling of the stored permits has the same effect). The area is `stable` per permit plus the part of the
-//! ramp above it,
+//! The store is kept as *time*: `s`, the stored idle time, from 0 to `warm_up`. Filling is exact, drawing a permit
+//! subtracts `warm_up / max`, and a change of the rate leaves the store, as Guava's scaling does. `n` permits cost
+//! `n x stable + ramp(s before) - ramp(s after)`, where
 //! `ramp(s) = warm_up x (cold_factor - 1) / (cold_factor + 1) x ((s - threshold) / (max - threshold))^2`
-//! (zero below the threshold, all lengths as time). So `n` permits cost
-//! `n x stable + ramp(s before) - ramp(s after)`: the steady part is an exact multiple, and the ramp cancels
-//! between calls. Nothing drifts, and `n` permits at once cost the same as `n` single ones.
+//! (zero below the threshold, all lengths as time). The steady part is an exact multiple, and the ramp cancels between
+//! calls: nothing drifts, and `n` permits at once cost the same as `n` single ones.
 //!
 //! Source: Guava, `SmoothRateLimiter` (`tests/guava/traces.rs` replays it). Units: nanoseconds with 64 fractional
 //! bits, so an interval is off by less than 2^-64 ns, and 2^62 of them by less than a nanosecond. Grants are rounded
-//! up to whole nanoseconds; the ramp is exact to about 2^-60 of the warm-up.
+//! up to whole nanoseconds; the ramp is a float, exact to about 2^-50 of the warm-up.
 
 use super::prelude::*;
 
@@ -54,19 +52,6 @@ fn ceil(time: Fine) -> Nanos {
 
 fn times(span: Fine, n: u32) -> Fine {
     span.saturating_mul(n.into())
-}
-
-/// `part / 2^64` of a span, rounded down.
-fn part_of(span: Fine, part: u64) -> Fine {
-    let part = Fine::from(part);
-    (span >> 64) * part + (((span % NANOSECOND) * part) >> 64)
-}
-
-/// `factor` times a span, rounded down. The factor is from 0 to less than 2.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // in range by its meaning
-fn scaled(span: Fine, factor: f64) -> Fine {
-    let whole = if factor < 1.0 { 0 } else { span };
-    whole + part_of(span, (factor.fract() * 2f64.powi(64)) as u64)
 }
 
 /// A steady rate that is approached slowly after a pause.
@@ -111,50 +96,41 @@ struct Curve {
     full: Fine,
     /// The part of the store below the threshold.
     flat: Fine,
-    /// The part above it, as a divisor: the shift that moves its highest bit to the top, and 2^127 divided by the top
-    /// 64 bits. A division would take longer than the rest of a decision.
-    steep_shift: u32,
-    per_steep: u64,
+    /// The part above it.
+    steep: f64,
     /// The whole area of the ramp above `stable`.
-    ramp: Fine,
+    ramp: f64,
     /// The maximum number of permits of one request.
     most: u64,
 }
 
+#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)] // the ramp is a float
 impl Curve {
-    fn new(rate: Rate, warm_up: Duration, cold_factor: f64) -> Self {
+    fn new(rate: Rate, warm_up: Duration, cold: f64) -> Self {
         let (permits, nanos) = rate.fraction();
         let permits = u128::from(permits);
         let stable = ((nanos / permits) << 64) | (((nanos % permits) << 64) / permits);
         let full = fine(saturating_nanos(warm_up));
-        let steep = scaled(full, 4.0 / (5.0 + cold_factor));
-        let steep_shift = steep.leading_zeros();
-        let per_steep = (1 << 127) / ((steep << steep_shift) >> 64);
+        let steep = (full as f64 * 4.0 / (5.0 + cold)) as Fine;
+        // `stable x 2 (1 + cold) / (5 + cold)`: with the default cold factor it is `stable`, and exact.
+        let more = (stable as f64 * ((cold - 3.0) / (5.0 + cold))) as i128;
         // Without the ramp, which is at most a warm-up and for which the ticket has room.
         let most = fine(saturating_nanos(Nanos::HORIZON)) / stable;
         Self {
             stable,
-            // Between 2/3 and 2. With the default cold factor it is one, and exact.
-            refill: scaled(stable, 2.0 * (1.0 + cold_factor) / (5.0 + cold_factor)),
+            refill: stable.saturating_add_signed(more),
             full,
             flat: full - steep,
-            steep_shift,
-            per_steep: u64::try_from(per_steep).unwrap_or(u64::MAX),
-            ramp: scaled(full, (cold_factor - 1.0) / (cold_factor + 1.0)),
+            steep: steep as f64,
+            ramp: full as f64 * ((cold - 1.0) / (cold + 1.0)),
             most: u64::try_from(most).unwrap_or(u64::MAX),
         }
     }
 
     /// The part of the ramp in the cost of drawing the store from `stored` to empty. A fuller store costs no less.
     fn ramp_below(&self, stored: Fine) -> Fine {
-        let above = stored.saturating_sub(self.flat);
-        if above == 0 {
-            return 0;
-        }
-        // Of the whole part above the threshold, in units of 2^-64.
-        let part = (((above << self.steep_shift) >> 64) * Fine::from(self.per_steep)) >> 63;
-        let part = part.min(NANOSECOND - 1);
-        part_of(self.ramp, u64::try_from((part * part) >> 64).unwrap_or(u64::MAX))
+        let part = stored.saturating_sub(self.flat) as f64 / self.steep;
+        (self.ramp * part * part) as Fine
     }
 }
 
@@ -178,8 +154,7 @@ impl SmoothWarmingUp {
         Self { rate, warm_up, cold_factor, catch_up: TWO_TICKS, curve }
     }
 
-    /// Sets the factor by which the interval of a cold limiter exceeds the stable interval. The default is 3;
-    /// with 1 a cold limiter is not slower.
+    /// Sets the factor by which the interval of a cold limiter exceeds the stable one: 3 by default, and 1 for no warm-up.
     ///
     /// # Panics
     ///
@@ -200,23 +175,6 @@ impl SmoothWarmingUp {
     pub fn with_catch_up(self, catch_up: Duration) -> Self {
         Self { catch_up, ..self }
     }
-
-    /// Charges `permits` at `at`, all at once.
-    #[inline(always)]
-    fn book(&self, state: &mut SmoothWarmingUpState, at: Nanos, permits: u32) {
-        state.settle(at, self.curve.full);
-        let before = self.curve.ramp_below(state.stored);
-        let [drawn, steady] = [self.curve.refill, self.curve.stable].map(|one| times(one, permits));
-        state.stored = state.stored.saturating_sub(drawn);
-        let ramp = before - self.curve.ramp_below(state.stored);
-        state.ticket = state.ticket.saturating_add(steady).saturating_add(ramp);
-    }
-
-    /// The time in which an idle limiter reaches its rate.
-    #[must_use]
-    pub fn period(&self) -> Duration {
-        self.warm_up
-    }
 }
 
 /// The state of a [`SmoothWarmingUp`] limiter: its next free ticket and its stored idle time.
@@ -227,8 +185,6 @@ pub struct SmoothWarmingUpState {
     stored: Fine,
     /// The number of charges, less those refunded as if they had never been made.
     charges: u64,
-    /// The number of changes of the parameters.
-    changes: u64,
     /// The end of the last pause: no refund reaches further back.
     resumed: Nanos,
 }
@@ -259,7 +215,6 @@ pub struct SmoothWarmingUpReceipt {
     moved: Fine,
     drawn: i128,
     charges: u64,
-    changes: u64,
 }
 
 impl Policy for SmoothWarmingUp {
@@ -269,7 +224,7 @@ impl Policy for SmoothWarmingUp {
 
     fn start(&self, now: Nanos) -> SmoothWarmingUpState {
         let (ticket, stored) = (fine(now.get()), self.curve.full);
-        SmoothWarmingUpState { ticket, stored, charges: 0, changes: 0, resumed: Nanos::ZERO }
+        SmoothWarmingUpState { ticket, stored, charges: 0, resumed: Nanos::ZERO }
     }
 
     /// The time at which the store is full.
@@ -288,12 +243,17 @@ impl Policy for SmoothWarmingUp {
     #[inline(always)]
     fn charge(&self, state: &mut Self::State, at: Nanos, permits: u32) -> SmoothWarmingUpReceipt {
         let before = *state;
-        self.book(state, at, permits);
+        state.settle(at, self.curve.full);
+        let ramp = self.curve.ramp_below(state.stored);
+        let [drawn, steady] = [self.curve.refill, self.curve.stable].map(|one| times(one, permits));
+        state.stored = state.stored.saturating_sub(drawn);
+        let ramp = ramp - self.curve.ramp_below(state.stored);
+        state.ticket = state.ticket.saturating_add(steady).saturating_add(ramp);
         state.charges += 1;
-        let SmoothWarmingUpState { ticket, stored, charges, changes, .. } = *state;
+        let SmoothWarmingUpState { ticket, stored, charges, .. } = *state;
         let (moved, stable) = (ticket.saturating_sub(before.ticket), self.curve.stable);
         let drawn = before.stored.cast_signed() - stored.cast_signed();
-        SmoothWarmingUpReceipt { permits, at, stable, moved, drawn, charges, changes }
+        SmoothWarmingUpReceipt { permits, at, stable, moved, drawn, charges }
     }
 
     fn refund(
@@ -303,33 +263,26 @@ impl Policy for SmoothWarmingUp {
         part: u32,
         receipt: SmoothWarmingUpReceipt,
     ) -> SmoothWarmingUpReceipt {
-        let price = |permits| times(receipt.stable, permits);
         let rest = receipt.permits.saturating_sub(part);
-        let resumed = fine(state.resumed.get()).min(state.ticket);
-        let mut moved = receipt.moved.saturating_sub(price(part));
-        if state.charges != receipt.charges {
-            // There is a later charge. Refund at the price that was paid, without the ramp, but at most
-            // the part that time has not restored yet, and nothing across a pause: see `Schedule::refund`.
-            if receipt.at >= state.resumed {
-                let until = fine(receipt.at.get()).saturating_add(price(receipt.permits));
-                let left = until.saturating_sub(fine(now.get()));
-                state.ticket = state.ticket.saturating_sub(price(part).min(left));
-            }
-        } else if rest == 0 || state.changes == receipt.changes {
-            // Refund as if only the rest had been charged, or nothing.
+        let is_same_price = rest == 0 || receipt.stable == self.curve.stable;
+        if state.charges == receipt.charges && is_same_price {
+            // As if only the rest had been charged, or nothing.
+            let resumed = fine(state.resumed.get()).min(state.ticket);
             state.ticket = state.ticket.saturating_sub(receipt.moved).max(resumed);
             state.stored = state.stored.saturating_add_signed(receipt.drawn).min(self.curve.full);
+            state.charges -= 1;
             if rest > 0 {
-                let before = state.ticket;
-                self.book(state, receipt.at, rest);
-                moved = state.ticket.saturating_sub(before);
-            } else {
-                state.charges -= 1;
+                return self.charge(state, receipt.at, rest);
             }
-        } else {
-            // The same, but the rest was charged under other parameters, and keeps its price.
-            state.ticket = state.ticket.saturating_sub(price(part)).max(resumed);
+        } else if receipt.at >= state.resumed {
+            // There is a later charge, or another rate. Refund at the price that was paid, without the ramp, but at most the
+            // part that time has not restored yet, and nothing across a pause: see `Schedule::refund`.
+            let price = |permits| times(receipt.stable, permits);
+            let until = fine(receipt.at.get()).saturating_add(price(receipt.permits));
+            let left = until.saturating_sub(fine(now.get()));
+            state.ticket = state.ticket.saturating_sub(price(part).min(left));
         }
+        let moved = receipt.moved.saturating_sub(times(receipt.stable, part));
         SmoothWarmingUpReceipt { permits: rest, moved, ..receipt }
     }
 
@@ -345,7 +298,6 @@ impl Policy for SmoothWarmingUp {
     fn migrate(&self, old: &Self, state: &mut Self::State, now: Nanos) {
         state.settle(now, old.curve.full);
         state.stored = state.stored.min(self.curve.full);
-        state.changes += u64::from(self != old);
     }
 
     fn available(&self, state: &SmoothWarmingUpState, now: Nanos) -> u32 {
@@ -372,14 +324,6 @@ impl Rated for SmoothWarmingUp {
     fn with_rate(self, rate: Rate) -> Self {
         Self { rate, curve: Curve::new(rate, self.warm_up, self.cold_factor), ..self }
     }
-}
-
-keep! {
-    /// What it stores is a time.
-    SmoothWarmingUp: |it, rest| {
-        let rate = it.rate.keep(rest);
-        it.with_rate(rate)
-    };
 }
 
 #[cfg(test)]
@@ -426,18 +370,6 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
-
-        /// By the formula, a whole ramp is the extra cost of a cold start over a warm one.
-        #[test]
-        fn the_ramp_of_a_full_store_is_that_of_the_formula(policy in policies()) {
-            let SmoothWarmingUp { warm_up, cold_factor, curve, .. } = &policy;
-            let ramp = curve.ramp_below(curve.full) as f64 / NANOSECOND as f64;
-            let full = warm_up.as_secs_f64() * 1e9;
-            let exact = full * (cold_factor - 1.0) / (cold_factor + 1.0);
-            let off = (ramp - exact).abs();
-            // The span of the ramp has at least 36 bits.
-            prop_assert!(off <= full * 1e-9, "{off} of {exact}");
-        }
 
         /// A store that is less full costs no more.
         #[test]

@@ -86,25 +86,13 @@ impl TokenBucket {
     #[track_caller]
     pub fn refill_every(self, period: Duration) -> Self {
         check_span(period, "a refill period");
-        Self { schedule: self.schedule.with_steps(saturating_nanos(period)), ..self }
-    }
-
-    /// The tokens in a full bucket.
-    #[must_use]
-    pub fn capacity(&self) -> u32 {
-        self.capacity
-    }
-
-    /// The time from one [refill](Self::refill_every) to the next; zero if tokens come one by one.
-    #[must_use]
-    pub fn period(&self) -> Duration {
-        Duration::from_nanos(self.schedule.period)
+        Self { schedule: Schedule { period: saturating_nanos(period), ..self.schedule }, ..self }
     }
 }
 
 scheduled! {
     TokenBucket,
-    schedule: |it| Schedule::bucket(it.rate, it.capacity).with_steps(it.schedule.period),
+    schedule: |it| Schedule { period: it.schedule.period, ..Schedule::bucket(it.rate, it.capacity) },
     start: |bucket, now| {
         let stored = bucket.schedule.units(u64::from(bucket.initial));
         let mut state = bucket.schedule.empty(now);
@@ -112,9 +100,5 @@ scheduled! {
         state.origin = now;
         state
     },
-    migrate: |bucket, old, state, now| bucket.schedule.migrate_number(&old.schedule, state, now),
-    keep: |it, rest| {
-        let capacity = rest.of_permits(it.capacity);
-        Self { capacity, initial: it.initial.min(capacity), ..it }
-    }
+    migrate: |bucket, old, state, now| bucket.schedule.migrate_number(&old.schedule, state, now)
 }

@@ -48,7 +48,3 @@ impl Policy for Unlimited {
         Facts { kind: Some(Kind::Unlimited), ..Facts::default() }
     }
 }
-
-keep! {
-    Unlimited: |it, _| it;
-}

@@ -50,42 +50,18 @@ impl Rate {
         Self::valid(Self::from_float(n, SECOND.as_nanos()))
     }
 
-    /// `n` permits per minute.
-    ///
-    /// # Panics
-    ///
-    /// If the rate is not between 1 per day and 1e9 per second.
+    /// `n` permits per minute. Panics as [`per_second`](Self::per_second) does.
     #[must_use]
     #[track_caller]
     pub fn per_minute(n: f64) -> Self {
         Self::valid(Self::from_float(n, MINUTE.as_nanos()))
     }
 
-    /// `n` permits per hour.
-    ///
-    /// # Panics
-    ///
-    /// If the rate is not between 1 per day and 1e9 per second.
+    /// `n` permits per hour. Panics as [`per_second`](Self::per_second) does.
     #[must_use]
     #[track_caller]
     pub fn per_hour(n: f64) -> Self {
         Self::valid(Self::from_float(n, HOUR.as_nanos()))
-    }
-
-    /// `n` permits per day.
-    ///
-    /// # Panics
-    ///
-    /// If the rate is not between 1 per day and 1e9 per second.
-    ///
-    /// ```
-    /// # use tollgate::Rate;
-    /// assert_eq!(Rate::per_day(1000.0).to_string(), "1000/day");
-    /// ```
-    #[must_use]
-    #[track_caller]
-    pub fn per_day(n: f64) -> Self {
-        Self::valid(Self::from_float(n, DAY.as_nanos()))
     }
 
     /// `n` permits per `per`: `Rate::new(3, Duration::from_secs(7))` is three permits per seven seconds.
@@ -155,24 +131,6 @@ impl Rate {
         ((permits / nanos) | sticky) as f64 / (1u128 << up) as f64 / (1u128 << down) as f64
     }
 
-    /// This rate times a share of one, not above the exact product. The slowest rate stays.
-    pub(crate) fn part(self, numerator: u32, denominator: u32) -> Self {
-        let (mut permits, mut nanos) = (u128::from(self.permits), self.nanos);
-        let (mut numerator, mut denominator) = (u128::from(numerator), u128::from(denominator));
-        for (above, below) in [(&mut numerator, &mut nanos), (&mut permits, &mut denominator)] {
-            let divisor = greatest_common_divisor(*above, *below).max(1);
-            (*above, *below) = (*above / divisor, *below / divisor);
-        }
-        permits *= numerator;
-        // Shifted until both fit: rounded down above, and up below.
-        while permits > u128::from(u64::MAX) || nanos.checked_mul(denominator).is_none() {
-            (permits, nanos) = (permits >> 1, nanos.div_ceil(2));
-        }
-        let permits = u64::try_from(permits).unwrap_or(u64::MAX);
-        Self::from_fraction(permits, nanos * denominator)
-            .unwrap_or(Self { permits: 1, nanos: DAY.as_nanos() })
-    }
-
     /// The rate as a fraction in lowest terms: permits, and the nanoseconds in which they come.
     ///
     /// ```
@@ -211,18 +169,12 @@ impl Rate {
         if !(1e-6..=1e14).contains(&n) {
             return Err(out_of_range());
         }
-        let bits = n.to_bits();
-        // n is a positive normal number: 1 <= bits >> 52 <= 2046, and 2^-20 < n < 2^47.
-        let exponent = i32::try_from(bits >> 52).unwrap_or_default() - 1075;
-        let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);
-        let zeros = mantissa.trailing_zeros();
-        let (mantissa, exponent) = (mantissa >> zeros, exponent + zeros.cast_signed());
-        let (permits, scale) = if exponent >= 0 {
-            (mantissa << exponent, 0)
-        } else {
-            (mantissa, exponent.unsigned_abs())
-        };
-        Self::from_fraction(permits, per.checked_mul(1 << scale).ok_or_else(out_of_range)?)
+        let (mut permits, mut scale) = (n, 1u128);
+        while permits.fract() != 0.0 {
+            (permits, scale) = (2.0 * permits, 2 * scale);
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // whole, and below 2^53
+        Self::from_fraction(permits as u64, per.checked_mul(scale).ok_or_else(out_of_range)?)
     }
 
     pub(crate) fn from_fraction(permits: u64, nanos: u128) -> Result<Self, InvalidRate> {

@@ -38,29 +38,12 @@ const COUNTED: [&str; 14] = [
     "token", "messages", "message", "jobs",
 ];
 
-/// Times without a fixed length, and what to write.
-const NO_UNITS: [(&[&str], &str); 3] = [
-    (
-        &["month", "months", "mo", "M"],
-        "a month has 28 to 31 days: write 30d, or count by a window of it, as in 1000/30d fixed window",
-    ),
-    (&["week", "weeks", "w"], "write 7d"),
-    (&["year", "years", "y"], "a year has 365 or 366 days: write 365d"),
-];
-
 /// Whether it is one of these words, in small letters or capitals.
 fn is_one_of(names: &[&str], word: &str) -> bool {
     names.iter().any(|name| name.eq_ignore_ascii_case(word))
 }
 
 const UNIT_NAMES: &str = "ns, us, ms, s, min, h or day";
-
-/// The next whole number of the longest unit of which there are a thousand or more: 1,052.6 ms is 1,053 ms. Of
-/// nanoseconds, if there are fewer.
-pub(crate) fn rounded_up(nanos: u128) -> u128 {
-    let unit = UNITS.iter().map(|(unit, _)| unit.as_nanos()).find(|unit| unit * 1_000 <= nanos);
-    nanos.next_multiple_of(unit.unwrap_or(1))
-}
 
 /// What is wrong with a text, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,13 +227,9 @@ impl<'a> Cursor<'a> {
         let expected =
             || format!("expected a time, such as 20ms or 15min: a whole number and {UNIT_NAMES}");
         let count = count.ok_or_else(|| Fault::new(at.clone(), expected()))?;
-        // `M` is a month.
+        // `M` may be a month, which has no fixed length.
         let known = UNITS.iter().find(|(_, names)| is_one_of(names, unit) && unit != "M");
-        let unknown = || {
-            let instead = NO_UNITS.iter().find(|(names, _)| names.contains(&unit));
-            let expected = || format!("expected {UNIT_NAMES}");
-            Fault::new(unit_at, instead.map_or_else(expected, |(_, instead)| (*instead).to_owned()))
-        };
+        let unknown = || Fault::new(unit_at, format!("expected {UNIT_NAMES}"));
         let (unit, _) = known.ok_or_else(unknown)?;
         let nanos = unit.as_nanos().checked_mul(count);
         let nanos = nanos.ok_or_else(|| Fault::new(at.clone(), "too long"))?;

@@ -293,7 +293,7 @@ fn a_meter_keeps_its_level_when_it_becomes_a_queue_and_back() {
 /// Everything but the lock itself is up to the rule within.
 #[test]
 fn a_lock_out_asks_the_rule_within() {
-    let bucket = || TokenBucket::new(Rate::per_day(1.0), 1);
+    let bucket = || TokenBucket::new(Rate::every(86_400 * secs(1)), 1);
     let (_, daily) = limiter(LockOut::new(bucket(), secs(60)));
     let mut grant = daily.try_acquire(1).expect("full");
     assert!(matches!(grant.settle(u32::MAX), Err(Error::ExceedsCapacity(_))));

@@ -23,8 +23,6 @@ mod tenants;
 #[macro_use]
 mod suite;
 
-mod headroom;
-
 // Its files name each other from here, as they do in the other program.
 use suite::*;
 

@@ -101,7 +101,7 @@ fn write_listed(policy: &AnyPolicy, most: u64, arguments: &mut Vec<f64>) {
             Value::Time(time) => micros(time.min(Nanos::HORIZON).as_nanos()),
             Value::Factor(factor) => factor,
             // Without a grid.
-            Value::Flag(_) if parameters.get(Parameter::Aligned).is_some() => -1.0,
+            Value::Epoch(epoch) => epoch.map_or(-1.0, |epoch| micros(epoch.as_nanos())),
             Value::Flag(flag) => f64::from(u8::from(flag)),
         });
     }
@@ -114,11 +114,12 @@ fn read_listed(policy: &AnyPolicy, arguments: &mut dyn Iterator<Item = f64>) -> 
         let value = match parameter.kind() {
             Type::Rate => Value::Rate(Rate::try_per_second(argument).ok()?),
             Type::Number | Type::Permits => Value::Number(number(argument)?),
-            Type::Epoch if argument < 0.0 => Value::Flag(false),
+            Type::Epoch if argument < 0.0 => Value::Epoch(None),
+            Type::Epoch => Value::Epoch(Some(span(argument)?)),
             Type::Span if argument != 0.0 || kind.needs(parameter) => {
                 Value::Time(window(argument)?)
             }
-            Type::Time | Type::Span | Type::Epoch => Value::Time(span(argument)?),
+            Type::Time | Type::Span => Value::Time(span(argument)?),
             Type::Factor if !(1.0..=1e9).contains(&argument) => return None,
             Type::Factor => Value::Factor(argument),
             Type::Flag => Value::Flag(argument != 0.0),

@@ -89,11 +89,3 @@ fn a_rate_is_shown_as_the_nearest_float() {
         assert_eq!(Rate::new(permits, period).as_per_second(), float);
     }
 }
-
-#[test]
-fn a_part_of_a_rate_is_exact_as_long_as_it_fits() {
-    // The greatest number of permits: a part of it is 2^64 - 1 permits in its period.
-    let rate = Rate::new(12_884_901_891, Duration::from_nanos(1 << 36));
-    let part = rate.part(1_431_655_765, 4_294_967_291);
-    assert_eq!(part.fraction(), (u64::MAX, (1 << 36) * 4_294_967_291));
-}

@@ -13,7 +13,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use futures::future::join_all;
 use tokio::net::TcpListener;
-use tollgate::{Headroom, Rate, RateLimiter, SmoothBursty};
+use tollgate::{Rate, RateLimiter, SmoothBursty};
 
 /// The quota that the server states: this number of calls in any [`WINDOW`].
 pub const QUOTA: u32 = 1_000;
@@ -26,8 +26,8 @@ const TASKS: u32 = 16;
 /// The limiter of a client that knows the quota and leaves 2 % of it, as the calls do not arrive as they leave: 200 ms. A
 /// busy machine that wakes it up to 40 ms late costs it nothing.
 pub fn limiter() -> RateLimiter<SmoothBursty> {
-    let rate = Rate::new(u64::from(QUOTA), WINDOW);
-    let policy = SmoothBursty::evenly_spaced(rate).headroom(0.02).expect("less than one");
+    let rate = Rate::new(u64::from(QUOTA) * 98, WINDOW * 100);
+    let policy = SmoothBursty::evenly_spaced(rate);
     RateLimiter::new(policy.with_catch_up(Duration::from_millis(40)))
 }
 

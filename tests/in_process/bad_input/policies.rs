@@ -3,10 +3,7 @@
 use std::panic::catch_unwind;
 use std::time::Duration;
 
-use tollgate::{
-    Headroom, ManualClock, Nanos, Policy, Rate, RateLimiter, SmoothBursty, SmoothWarmingUp,
-    TokenBucket,
-};
+use tollgate::{ManualClock, Nanos, Policy, Rate, RateLimiter, SmoothBursty, SmoothWarmingUp};
 
 use crate::support::{ms, secs};
 
@@ -147,11 +144,4 @@ fn a_catch_up_of_any_length_grants_nothing_early() {
         let policy = SmoothBursty::new(Rate::per_second(5.0)).max_burst(Duration::ZERO);
         assert_eq!(waits(policy.with_catch_up(catch_up)), steady);
     }
-}
-
-#[test]
-fn errors_say_what_was_given_and_what_is_asked_for() {
-    let whole = TokenBucket::new(Rate::per_second(1.0), 1).headroom(1.0).expect_err("all");
-    let whole = whole.to_string();
-    assert!(whole.starts_with("a headroom must be a share from 0") && whole.ends_with("not 1"));
 }

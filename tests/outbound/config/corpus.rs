@@ -98,12 +98,9 @@ fn a_value_of_another_type_is_answered_with_what_is_expected() {
 /// By formats that do not refuse it themselves.
 #[test]
 fn a_field_that_is_there_twice_is_refused() {
-    for (field, value) in [
-        ("per", "\"host\""),
-        ("default", "\"1/s\""),
-        ("headroom", "0.1"),
-        ("limits", "{\"a\": \"1/s\"}"),
-    ] {
+    for (field, value) in
+        [("per", "\"host\""), ("default", "\"1/s\""), ("limits", "{\"a\": \"1/s\"}")]
+    {
         let text = format!("{{\"{field}\": {value}, \"{field}\": {value}}}");
         let error = serde_json::from_str::<Limits>(&text).expect_err(&text).to_string();
         assert!(error.starts_with(&format!("duplicate field `{field}`")), "{text}: {error}");

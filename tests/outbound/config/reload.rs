@@ -204,8 +204,7 @@ fn all_others_share_one_limit_but_those_that_a_pattern_matches() {
 
 #[test]
 fn an_unlimited_name_waits_for_nothing_but_a_pause() {
-    let (limiters, clock) =
-        limiters("default = '1/min'\nheadroom = 0.05\nlimits.'*-own' = 'unlimited'");
+    let (limiters, clock) = limiters("default = '1/min'\nlimits.'*-own' = 'unlimited'");
     let keyed = limiters.keyed();
     for name in ["a-own", "b-own"] {
         for _ in 0..3 {
@@ -221,18 +220,6 @@ fn an_unlimited_name_waits_for_nothing_but_a_pause() {
     limiters.reload(limits("default = '1/min'"));
     clock.advance(Duration::from_secs(7));
     assert_eq!((delay(&waiting), keyed.at("a-own").available()), (0, 0));
-}
-
-#[test]
-fn headroom_in_a_file_is_for_all_its_limits() {
-    let file = "default = '100/min burst 20'\nlimits.api = '60/min sliding window, 10 in flight'";
-    let less = limits(&format!("headroom = 0.05\n{file}"));
-    let text = |name: &str| less.get(name).expect("a limit").to_string();
-    assert_eq!(
-        [text("any"), text("api")],
-        ["95/min burst 19", "60/63158ms sliding window, 10 in flight"]
-    );
-    assert_eq!(limits(&format!("headroom = 0\n{file}")), limits(file));
 }
 
 #[test]

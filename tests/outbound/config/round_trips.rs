@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_core::Serialize;
 use serde_core::de::DeserializeOwned;
-use tollgate::{AllOf, AnyPolicy, Headroom, Limits};
+use tollgate::{AllOf, AnyPolicy, Limits};
 
 use super::policies::{policies, rates, several};
 
@@ -71,13 +71,6 @@ proptest! {
     #[test]
     fn limits_are_their_file(limits in limits()) {
         prop_assert_eq!(through_files(&limits), [&limits; 3].map(Clone::clone));
-    }
-
-    #[test]
-    fn headroom_of_any_policy_reads_as_any_other(policy in policies(), share in 0.0f64..0.99) {
-        let less = policy.headroom(share).expect("a share");
-        let text = less.to_string();
-        prop_assert_eq!(text.parse::<AnyPolicy>(), Ok(less), "{}", text);
     }
 }
 

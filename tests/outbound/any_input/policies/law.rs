@@ -1,8 +1,6 @@
 //! Law 1: what each rule allows in any window, from its definition alone.
 
-use std::time::Duration;
-
-use tollgate::{AnyPolicy, FixedWindow, Rate, Rated};
+use tollgate::{AnyPolicy, Rate, Rated};
 
 /// Permits that were granted, in this order.
 #[derive(Clone, Copy, Debug)]
@@ -13,36 +11,90 @@ pub(super) struct Granted {
     pub(super) kept: bool,
 }
 
+/// The parameters of a policy, as its text has them.
+struct Parameters(String);
+
+impl Parameters {
+    fn of(policy: &AnyPolicy) -> Self {
+        Self(policy.to_string())
+    }
+
+    /// The word behind others.
+    fn behind(&self, words: &str) -> Option<&str> {
+        self.0.split_once(&format!(" {words} "))?.1.split(' ').next()
+    }
+
+    fn number(&self, words: &str) -> u32 {
+        self.behind(words).expect(words).parse().expect("a number")
+    }
+
+    /// Zero if the words are not there.
+    fn time(&self, words: &str) -> u128 {
+        self.behind(words).map_or(0, time)
+    }
+
+    /// The limit and the length of a window.
+    fn window(&self) -> (u32, u128) {
+        let (limit, window) = self.0.split_once('/').expect("a quota");
+        (limit.parse().expect("a number"), time(window.split(' ').next().unwrap_or_default()))
+    }
+}
+
+/// The nanoseconds of `15min` or `min`.
+fn time(text: &str) -> u128 {
+    let (count, unit) = text.split_at(text.find(char::is_alphabetic).expect("a unit"));
+    let nanos = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "min" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        "day" | "days" => 86_400_000_000_000,
+        unit => panic!("{unit}"),
+    };
+    nanos * if count.is_empty() { 1 } else { count.parse().expect("a number") }
+}
+
+/// The rule in a lock-out.
+fn inside(text: &str) -> AnyPolicy {
+    text.rsplit_once(" lock out ").expect("a lock-out").0.parse().expect("a policy")
+}
+
 /// No window that ends with the last grant holds more than `policy` allows.
 pub(super) fn holds(policy: &AnyPolicy, granted: &[Granted]) {
     let kept: Vec<_> = granted.iter().filter(|grant| grant.kept).copied().collect();
-    let at_once = |rate, capacity: u32, step: Duration| {
-        rated(&kept, rate, capacity.into(), nanos(step));
-    };
-    let after_one = |rate, stored: Duration| {
+    let told = Parameters::of(policy);
+    let at_once = |rate, capacity: u32, step| rated(&kept, rate, capacity.into(), step);
+    let after_one = |rate, stored| {
         let before = kept.split_last().map_or(&[][..], |(_, before)| before);
         let until = kept.last().map_or(0, |last| last.at);
-        rated_until(before, until, rate, 0, nanos(stored));
+        rated_until(before, until, rate, 0, stored);
     };
     match policy {
-        AnyPolicy::SmoothBursty(rule) => after_one(rule.rate(), rule.burst()),
-        AnyPolicy::SmoothWarmingUp(rule) => after_one(rule.rate(), Duration::ZERO),
-        AnyPolicy::TokenBucket(rule) => at_once(rule.rate(), rule.capacity(), rule.period()),
+        AnyPolicy::SmoothBursty(rule) => after_one(rule.rate(), told.time("max burst")),
+        AnyPolicy::SmoothWarmingUp(rule) => after_one(rule.rate(), 0),
+        AnyPolicy::TokenBucket(rule) => {
+            at_once(rule.rate(), told.number("burst"), told.time("refill every"));
+        }
         AnyPolicy::Gcra(rule) => {
-            rated(&kept, rule.rate(), u128::from(rule.max_burst()) + 1, 0);
+            rated(&kept, rule.rate(), u128::from(told.number("gcra")) + 1, 0);
         }
-        AnyPolicy::LeakyBucket(rule) if rule.is_meter() => {
-            at_once(rule.rate(), rule.capacity(), Duration::ZERO);
+        AnyPolicy::LeakyBucket(rule) if told.behind("meter").is_some() => {
+            at_once(rule.rate(), told.number("meter"), 0);
         }
-        AnyPolicy::LeakyBucket(rule) => after_one(rule.rate(), Duration::ZERO),
-        AnyPolicy::FixedWindow(rule) => windows(rule, granted),
-        AnyPolicy::SlidingWindowLog(rule) => within(&kept, rule.limit(), nanos(rule.period())),
-        AnyPolicy::SlidingWindowCounter(rule) => {
-            let buckets = u128::from(rule.buckets());
-            let part = nanos(rule.period()).div_ceil(buckets);
-            within(&kept, rule.limit(), ((buckets - 1) * part).max(1));
+        AnyPolicy::LeakyBucket(rule) => after_one(rule.rate(), 0),
+        AnyPolicy::FixedWindow(_) => windows(&told, granted),
+        AnyPolicy::SlidingWindowLog(_) => {
+            let (limit, window) = told.window();
+            within(&kept, limit, window);
         }
-        AnyPolicy::LockOut(rule) => holds(rule.policy(), granted),
+        AnyPolicy::SlidingWindowCounter(_) => {
+            let (buckets, (limit, window)) = (u128::from(told.number("buckets")), told.window());
+            let part = window.div_ceil(buckets);
+            within(&kept, limit, ((buckets - 1) * part).max(1));
+        }
+        AnyPolicy::LockOut(_) => holds(&inside(&told.0), granted),
         // Not a matter of time.
         AnyPolicy::InFlight(_) | AnyPolicy::Unlimited(_) => {}
         other => panic!("no law for {other}"),
@@ -52,14 +104,12 @@ pub(super) fn holds(policy: &AnyPolicy, granted: &[Granted]) {
 /// The most permits out at once, if that is limited.
 pub(super) fn in_flight(policy: &AnyPolicy) -> Option<u32> {
     match policy {
-        AnyPolicy::InFlight(rule) => Some(rule.limit()),
-        AnyPolicy::LockOut(rule) => in_flight(rule.policy()),
+        AnyPolicy::InFlight(_) => {
+            Some(policy.to_string().split(' ').next()?.parse().expect("a number"))
+        }
+        AnyPolicy::LockOut(_) => in_flight(&inside(&policy.to_string())),
         _ => None,
     }
-}
-
-fn nanos(span: Duration) -> u128 {
-    span.as_nanos()
 }
 
 fn rated(grants: &[Granted], rate: Rate, capacity: u128, step: u128) {
@@ -103,11 +153,11 @@ fn within(kept: &[Granted], limit: u32, window: u128) {
 
 /// Windows begin with a grant, even with one that is given back. Those of a grid, of which a rule does not say where it
 /// lies, are no more than two in a time of their length.
-fn windows(rule: &FixedWindow, granted: &[Granted]) {
-    let window = nanos(rule.period());
-    if rule.is_aligned() {
+fn windows(told: &Parameters, granted: &[Granted]) {
+    let (limit, window) = told.window();
+    if told.behind("aligned").is_some() {
         let kept: Vec<_> = granted.iter().filter(|grant| grant.kept).copied().collect();
-        within(&kept, rule.limit().saturating_mul(2), window);
+        within(&kept, limit.saturating_mul(2), window);
         return;
     }
     let mut current: Option<(u64, u64)> = None;
@@ -117,7 +167,7 @@ fn windows(rule: &FixedWindow, granted: &[Granted]) {
             _ => (grant.at, 0),
         };
         let permits = before + if grant.kept { grant.n } else { 0 };
-        assert!(permits <= rule.limit().into(), "{permits} in the window from {begin}: {rule:?}");
+        assert!(permits <= limit.into(), "{permits} in the window from {begin}: {}", told.0);
         current = Some((begin, permits));
     }
 }
