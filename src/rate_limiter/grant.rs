@@ -352,14 +352,15 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
             Kind::Dropped => Kind::Dropped,
         }))
     }
+}
 
-    #[inline(never)]
-    fn drop_what_is_owned(&mut self) {
-        match self.take() {
-            Kind::Key(keys, _, id) => in_drop(|| keys.close(id)),
-            Kind::OwnedKey(keys, id) => in_drop(|| keys.close(id)),
-            Kind::Borrowed(_) | Kind::Owned(_) | Kind::Dropped => {}
-        }
+// Takes the source by value: a reference to it would keep each grant in memory.
+#[inline(never)]
+fn drop_what_is_owned<P: Policy>(source: Kind<'_, P>) {
+    match source {
+        Kind::Key(keys, _, id) => in_drop(|| keys.close(id)),
+        Kind::OwnedKey(keys, id) => in_drop(|| keys.close(id)),
+        Kind::Borrowed(_) | Kind::Owned(_) | Kind::Dropped => {}
     }
 }
 
@@ -371,7 +372,7 @@ impl<P: Policy> Drop for GrantOwner<'_, P> {
             Kind::Borrowed(_) => {}
             // Most are the last one of their shard when they are dropped.
             Kind::Key(_, open, id) if open.close(*id) => {}
-            _ => self.drop_what_is_owned(),
+            _ => drop_what_is_owned(self.take()),
         }
     }
 }
