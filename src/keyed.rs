@@ -6,7 +6,6 @@
 pub(crate) mod at_key;
 pub(crate) mod builder;
 mod call;
-pub(crate) mod hash;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
 mod shard;
@@ -15,10 +14,9 @@ mod table;
 mod tests;
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::sync::Arc;
 
-use hash::FastHash;
 use shard::Rule;
 use table::Table;
 
@@ -52,9 +50,7 @@ use crate::wait_queue::End;
 /// has the policy's [state](Policy::State) beside it. No call moves more than some thousand keys when the table grows, up
 /// to ten million keys.
 ///
-/// # Hash function
-///
-/// [`FastHash`], which has a random seed, unless the [builder](crate::KeyedRateLimiterBuilder::hasher) sets another one.
+/// The hash function is [foldhash](https://docs.rs/foldhash)'s fast one, with a random seed of each limiter.
 ///
 /// A limiter is a handle: clones share all keys.
 ///
@@ -77,8 +73,8 @@ use crate::wait_queue::End;
 /// # Ok::<(), Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct KeyedRateLimiter<K, P: Policy, S = FastHash> {
-    table: Arc<Table<K, P, S>>,
+pub struct KeyedRateLimiter<K, P: Policy> {
+    table: Arc<Table<K, P>>,
 }
 
 impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
@@ -95,14 +91,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     pub fn with_clock(policy: P, clock: impl Into<Clock>) -> Self {
         Self::builder(policy).clock(clock).build()
     }
-}
 
-impl<K, P, S> KeyedRateLimiter<K, P, S>
-where
-    K: Hash + Eq + Send + 'static,
-    P: Policy,
-    S: BuildHasher + Send + Sync + 'static,
-{
     /// The number of keys in the table, including idle keys that have not been dropped yet.
     ///
     /// An upper bound of the keys in use. For an exact gauge, call [`remove_idle`](Self::remove_idle) first.
@@ -127,12 +116,6 @@ where
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.table.common.clock
-    }
-
-    /// The maximum number of keys; see [`crate::KeyedRateLimiterBuilder::max_keys`].
-    #[must_use]
-    pub fn max_keys(&self) -> usize {
-        self.table.common.options.max_keys
     }
 
     /// The keys in the table, in no particular order. They are read shard by shard, not atomically.
@@ -233,19 +216,16 @@ where
 }
 
 /// Another handle to the same keys.
-impl<K, P: Policy, S> Clone for KeyedRateLimiter<K, P, S> {
+impl<K, P: Policy> Clone for KeyedRateLimiter<K, P> {
     fn clone(&self) -> Self {
         Self { table: Arc::clone(&self.table) }
     }
 }
 
-impl<K, P: Policy, S> fmt::Debug for KeyedRateLimiter<K, P, S> {
+impl<K, P: Policy> fmt::Debug for KeyedRateLimiter<K, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("KeyedRateLimiter");
-        if let Some(name) = self.table.common.observer.name() {
-            shown.field("name", &name);
-        }
-        shown
+        f.debug_struct("KeyedRateLimiter")
+            .field("name", &self.table.common.observer.name())
             .field("keys", &self.table.len())
             .field("clock", &self.table.common.clock)
             .finish_non_exhaustive()

@@ -155,7 +155,6 @@ pub use error::{Error, ExceedsCapacity, QueueLimit};
 pub use keyed::KeyedRateLimiter;
 pub use keyed::at_key::AtKey;
 pub use keyed::builder::KeyedRateLimiterBuilder;
-pub use keyed::hash::FastHash;
 pub use limiter::and::And;
 pub use limiter::and::pass::AndGrant;
 pub use limiter::any::{AnyGrant, AnyRateLimiter};

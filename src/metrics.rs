@@ -44,7 +44,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::iter;
 use std::mem;
 use std::sync::Arc;
@@ -255,12 +255,7 @@ impl<L: Limiter> Observed for L {
     }
 }
 
-impl<K, P, S> Observed for KeyedRateLimiter<K, P, S>
-where
-    K: Hash + Eq + Send + 'static,
-    P: Policy,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Send + 'static, P: Policy> Observed for KeyedRateLimiter<K, P> {
     fn source(&self) -> (Option<&str>, Observe) {
         (self.name(), self.observe())
     }

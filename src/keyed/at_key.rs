@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::KeyedRateLimiter;
 use super::call::{Call, GrantOrWait};
-use super::hash::FastHash;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{
@@ -49,12 +48,12 @@ use crate::wait_queue::End;
 /// assert_eq!(alice.available(), 20);
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-pub struct AtKey<'a, 'k, Q: ToOwned + ?Sized, P: Policy, S = FastHash> {
-    limiter: Cow<'a, KeyedRateLimiter<Q::Owned, P, S>>,
+pub struct AtKey<'a, 'k, Q: ToOwned + ?Sized, P: Policy> {
+    limiter: Cow<'a, KeyedRateLimiter<Q::Owned, P>>,
     key: Cow<'k, Q>,
 }
 
-impl<K, P: Policy, S> KeyedRateLimiter<K, P, S> {
+impl<K, P: Policy> KeyedRateLimiter<K, P> {
     /// One key, named by a borrowed form of it, such as `&str` of `String`: any whose [`ToOwned`] makes the key. A call at a
     /// key that is in the table makes none.
     ///
@@ -72,7 +71,7 @@ impl<K, P: Policy, S> KeyedRateLimiter<K, P, S> {
     /// ```
     #[inline(always)]
     #[must_use]
-    pub fn at<'k, Q>(&self, key: &'k Q) -> AtKey<'_, 'k, Q, P, S>
+    pub fn at<'k, Q>(&self, key: &'k Q) -> AtKey<'_, 'k, Q, P>
     where
         Q: ToOwned<Owned = K> + ?Sized,
     {
@@ -80,40 +79,47 @@ impl<K, P: Policy, S> KeyedRateLimiter<K, P, S> {
     }
 }
 
-impl<Q: ToOwned + ?Sized, P: Policy, S> AtKey<'_, '_, Q, P, S> {
+impl<Q: ToOwned + ?Sized, P: Policy> AtKey<'_, '_, Q, P> {
     /// The key.
     #[must_use]
     pub fn key(&self) -> &Q {
         &self.key
     }
 
-    /// The limiter of all keys.
-    #[must_use]
-    pub fn limiter(&self) -> &KeyedRateLimiter<Q::Owned, P, S> {
-        &self.limiter
-    }
-
     /// The same key, without a borrow.
     #[must_use]
-    pub fn into_owned(self) -> AtKey<'static, 'static, Q, P, S>
+    pub fn into_owned(self) -> AtKey<'static, 'static, Q, P>
     where
         Q: 'static,
-        S: 'static,
     {
         let Self { limiter, key } = self;
         AtKey { limiter: Cow::Owned(limiter.into_owned()), key: Cow::Owned(key.into_owned()) }
     }
 }
 
-impl<'a, Q, P, S> AtKey<'a, '_, Q, P, S>
+impl<'a, Q, P> AtKey<'a, '_, Q, P>
 where
     Q: ToOwned<Owned: Hash + Eq + Send + Sync + 'static> + Hash + Eq + Sync + ?Sized,
     P: Policy,
-    S: BuildHasher + Send + Sync + 'static,
 {
     #[inline(always)]
-    fn call(&self) -> Call<'_, '_, Q, P, S> {
+    fn call(&self) -> Call<'_, '_, Q, P> {
         Call { table: &self.limiter.table, key: &self.key }
+    }
+
+    #[inline(always)]
+    fn decide(
+        &self,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Result<GrantOrWait<'a, P>, Error> {
+        match &self.limiter {
+            Cow::Borrowed(limiter) => {
+                Call { table: &limiter.table, key: &*self.key }.decide(cost, max_wait)
+            }
+            // Not inlined once more.
+            Cow::Owned(_) => Ok(self.call().arrive(cost, max_wait)?.map(Grant::into_owned)),
+        }
     }
 
     /// Acquires `n` permits if they are ready and the queue of the key is empty; never waits.
@@ -124,30 +130,7 @@ where
     #[inline(always)]
     #[doc(alias = "check_key")]
     pub fn try_acquire(&self, n: P::Cost) -> Result<Grant<'a, P>, Error> {
-        match &self.limiter {
-            Cow::Borrowed(limiter) => {
-                Call { table: &limiter.table, key: &*self.key }.try_acquire(n)
-            }
-            Cow::Owned(_) => self.try_acquire_owned(n),
-        }
-    }
-
-    #[inline(never)]
-    fn try_acquire_owned(&self, n: P::Cost) -> Result<Grant<'static, P>, Error> {
-        self.call().try_acquire(n).map(Grant::into_owned)
-    }
-
-    /// The same for a caller that waits.
-    fn grant_or_wait(&self, ask: &Ask<P::Cost>) -> Result<GrantOrWait<'a, P>, Error> {
-        match &self.limiter {
-            Cow::Borrowed(limiter) => {
-                Call { table: &limiter.table, key: &*self.key }.grant_or_wait(ask)
-            }
-            Cow::Owned(_) => Ok(match self.call().grant_or_wait(ask)? {
-                GrantOrWait::Granted(grant) => GrantOrWait::Granted(grant.into_owned()),
-                GrantOrWait::Waiting(limiter) => GrantOrWait::Waiting(limiter),
-            }),
-        }
+        self.decide(n, Some(Duration::ZERO))?.or_else(|limiter| limiter.take_now(n))
     }
 
     /// The permits that can be acquired now without a wait for the next caller; see [`RateLimiter::available`].
@@ -263,26 +246,16 @@ where
     }
 }
 
-impl<Q: ToOwned + ?Sized, P: Policy, S> Clone for AtKey<'_, '_, Q, P, S> {
+impl<Q: ToOwned + ?Sized, P: Policy> Clone for AtKey<'_, '_, Q, P> {
     #[inline]
     fn clone(&self) -> Self {
         Self { limiter: self.limiter.clone(), key: self.key.clone() }
     }
 }
 
-impl<Q, P, S> fmt::Debug for AtKey<'_, '_, Q, P, S>
-where
-    Q: ToOwned<Owned: Hash + Eq + Send + Sync + 'static> + fmt::Debug + Hash + Eq + Sync + ?Sized,
-    P: Policy,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<Q: ToOwned + fmt::Debug + ?Sized, P: Policy> fmt::Debug for AtKey<'_, '_, Q, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let quota = self.call().look(|inner, now| inner.quota(now));
-        f.debug_struct("AtKey")
-            .field("key", &self.key())
-            .field("quota", &quota)
-            .field("limiter", &self.limiter())
-            .finish()
+        f.debug_struct("AtKey").field("key", &self.key()).field("limiter", &*self.limiter).finish()
     }
 }
 
@@ -313,15 +286,14 @@ impl<P: Policy> fmt::Debug for KeyPlace<P> {
     }
 }
 
-impl<Q: ToOwned + ?Sized, P: Policy, S> Sealed for AtKey<'_, '_, Q, P, S> {}
+impl<Q: ToOwned + ?Sized, P: Policy> Sealed for AtKey<'_, '_, Q, P> {}
 
-impl<Q: ToOwned + ?Sized, P: Policy, S> InProcess for AtKey<'_, '_, Q, P, S> where Self: Queue {}
+impl<Q: ToOwned + ?Sized, P: Policy> InProcess for AtKey<'_, '_, Q, P> where Self: Queue {}
 
-impl<'a, Q, P, S> Queue for AtKey<'a, '_, Q, P, S>
+impl<'a, Q, P> Queue for AtKey<'a, '_, Q, P>
 where
     Q: ToOwned<Owned: Hash + Eq + Send + Sync + 'static> + Hash + Eq + Sync + ?Sized,
     P: Policy,
-    S: BuildHasher + Send + Sync + 'static,
 {
     type Cost = P::Cost;
     type Grant = Grant<'a, P>;
@@ -336,9 +308,9 @@ where
     ) -> Poll<Result<Grant<'a, P>, Error>> {
         if matches!(place, KeyPlace::Outside) {
             *place = KeyPlace::Over;
-            match limiter.grant_or_wait(ask)? {
-                GrantOrWait::Granted(grant) => return Poll::Ready(Ok(grant)),
-                GrantOrWait::Waiting(limiter) => *place = KeyPlace::At(Acquire::new(limiter, *ask)),
+            match limiter.decide(ask.cost, ask.max_wait)? {
+                Ok(grant) => return Poll::Ready(Ok(grant)),
+                Err(limiter) => *place = KeyPlace::At(Acquire::new(limiter, *ask)),
             }
         }
         let polled = Pin::new(place.at()).poll(context);
@@ -376,11 +348,10 @@ where
     }
 }
 
-impl<Q, P, S> Limiter for AtKey<'_, '_, Q, P, S>
+impl<Q, P> Limiter for AtKey<'_, '_, Q, P>
 where
     Q: ToOwned<Owned: Hash + Eq + Send + Sync + 'static> + Hash + Eq + Sync + ?Sized,
     P: Policy,
-    S: BuildHasher + Send + Sync + 'static,
 {
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
         self.pause_for(duration)

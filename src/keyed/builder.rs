@@ -1,12 +1,11 @@
 //! The options of a keyed limiter.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::KeyedRateLimiter;
-use super::hash::FastHash;
 use super::shard::{Options, Rule};
 use super::table::Table;
 use crate::clock::Clock;
@@ -33,10 +32,9 @@ const MAX_KEYS: usize = 1 << 20;
 /// assert_eq!((limiter.name(), limiter.max_keys()), (Some("per customer"), 10_000));
 /// ```
 #[must_use = "call `build` to get the limiter"]
-pub struct KeyedRateLimiterBuilder<K, P, S = FastHash> {
+pub struct KeyedRateLimiterBuilder<K, P> {
     rule: Rule<K, P>,
     clock: Option<Clock>,
-    hasher: S,
     options: Options,
 }
 
@@ -76,16 +74,9 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
     fn new(rule: Rule<K, P>) -> Self {
         let (reports, bounds) = (Reports::default(), Bounds::NONE);
         let options = Options { reports, max_keys: MAX_KEYS, bounds, absent_is_new: false };
-        Self { rule, clock: None, hasher: FastHash::new(), options }
+        Self { rule, clock: None, options }
     }
-}
 
-impl<K, P, S> KeyedRateLimiterBuilder<K, P, S>
-where
-    K: Hash + Eq + Send + 'static,
-    P: Policy,
-    S: BuildHasher + Send + Sync + 'static,
-{
     fn with(mut self, choose: impl FnOnce(&mut Options)) -> Self {
         choose(&mut self.options);
         self
@@ -94,18 +85,6 @@ where
     /// The clock that decides and wakes waiters. Default: [`Clock::system`].
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
         Self { clock: Some(clock.into()), ..self }
-    }
-
-    /// The hash function of the keys. Default: [`FastHash`], which is fast and has a random seed for each limiter.
-    ///
-    /// [`std::hash::RandomState`] is slower, and resists attackers who choose the keys and time the calls; see
-    /// [`FastHash`]. Use a function without a seed only for keys that no attacker chooses, such as random numbers.
-    pub fn hasher<H: BuildHasher + Send + Sync + 'static>(
-        self,
-        hasher: H,
-    ) -> KeyedRateLimiterBuilder<K, P, H> {
-        let Self { rule, clock, options, .. } = self;
-        KeyedRateLimiterBuilder { rule, clock, hasher, options }
     }
 
     /// A name for logs and metrics; shown by `Debug`. Default: none.
@@ -155,13 +134,13 @@ where
 
     /// The limiter.
     #[must_use]
-    pub fn build(self) -> KeyedRateLimiter<K, P, S> {
+    pub fn build(self) -> KeyedRateLimiter<K, P> {
         let clock = self.clock.unwrap_or_else(Clock::system);
-        KeyedRateLimiter { table: Table::new(self.rule, clock, self.hasher, self.options) }
+        KeyedRateLimiter { table: Table::new(self.rule, clock, self.options) }
     }
 }
 
-impl<K, P, S> fmt::Debug for KeyedRateLimiterBuilder<K, P, S> {
+impl<K, P> fmt::Debug for KeyedRateLimiterBuilder<K, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Options { reports, max_keys, .. } = &self.options;
         f.debug_struct("KeyedRateLimiterBuilder")

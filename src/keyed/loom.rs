@@ -1,6 +1,5 @@
 //! A key that may go while callers come to it: it is neither lost with what it remembers, nor there twice.
 
-use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -15,14 +14,14 @@ use crate::policy::sliding_window::SlidingWindowLog;
 use crate::policy::token_bucket::TokenBucket;
 use crate::units::{Nanos, Rate};
 
-type Keyed<P> = KeyedRateLimiter<u8, P, BuildHasherDefault<DefaultHasher>>;
+type Keyed<P> = KeyedRateLimiter<u8, P>;
 
 const KEY: u8 = 7;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn keyed<P: Policy>(policy: P) -> Keyed<P> {
     let clock = Clock::read_by(|| Nanos::new(1_000));
-    KeyedRateLimiter::builder(policy).clock(clock).hasher(BuildHasherDefault::default()).build()
+    KeyedRateLimiter::builder(policy).clock(clock).build()
 }
 
 /// One permit, and the next one in an hour.

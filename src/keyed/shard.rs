@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::clock::{Clock, Monotone};
 use crate::error::Error;
@@ -32,9 +32,9 @@ use crate::wait_queue::{AfterUnlock, Bounds, NEVER};
 const FEW: usize = 16;
 
 /// What the shards have in common.
-pub(super) struct Common<S> {
+pub(super) struct Common {
     pub(super) clock: Clock,
-    pub(super) hasher: S,
+    pub(super) hasher: DefaultHashBuilder,
     pub(super) options: Options,
     /// Of all keys.
     pub(super) observer: Arc<Observer>,
@@ -52,7 +52,7 @@ pub(super) struct Options {
     pub(super) absent_is_new: bool,
 }
 
-impl<S> Common<S> {
+impl Common {
     /// The limiter of a key.
     fn line<P: Policy>(&self, policy: P, state: P::State) -> Arc<Line<P>> {
         Line::of_key(policy, state, (&self.clock, &self.observer), self.options.bounds)
@@ -137,44 +137,54 @@ struct Entry<K, P: Policy> {
     kept: Kept<P>,
 }
 
-// In the order of use, so that a call needs few cache lines of it.
+// What a granted call writes comes first, in one cache line with the lock: two processors pass it to each other.
 #[repr(C)]
-pub(super) struct Shard<K, P: Policy, S> {
-    pub(super) is_closed: bool,
-    time: Monotone,
+pub(super) struct Shard<K, P: Policy> {
     table: HashTable<Entry<K, P>>,
-    /// The number of grants, and the bucket of the key that was asked last.
-    grants: u64,
+    /// The last grant, and the bucket of the key that was asked last.
+    id: GrantId,
     last: usize,
-    pub(super) stats: Stats,
     rule: Arc<Rule<K, P>>,
-    /// The limiters of grants that are kept.
-    pub(super) held: BTreeMap<GrantId, Arc<Line<P>>>,
+    pub(super) is_closed: bool,
+    shards: usize,
+    common: Arc<Common>,
+    time: Monotone,
     /// No key is idle before.
     idle_from: Nanos,
     /// The number of keys at which idle ones go.
     sweep_at: usize,
-    common: Arc<Common<S>>,
+    /// The limiters of grants that are kept.
+    pub(super) held: BTreeMap<GrantId, Arc<Line<P>>>,
+    /// Without the grants of keys that have no limiter, which `id` counts.
+    pub(super) stats: Stats,
+    /// Grants of no permits: they are not counted.
+    free: u64,
 }
 
-impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
-    pub(super) fn new(rule: Arc<Rule<K, P>>, common: Arc<Common<S>>) -> Self {
+impl<K: Hash, P: Policy> Shard<K, P> {
+    pub(super) fn new(
+        rule: Arc<Rule<K, P>>,
+        common: Arc<Common>,
+        (number, shards): (usize, usize),
+    ) -> Self {
         Self {
-            is_closed: false,
-            time: Monotone::new(Nanos::ZERO),
             table: HashTable::new(),
-            grants: 0,
+            id: GrantId::before(number, shards),
             last: 0,
-            stats: Stats::default(),
             rule,
-            held: BTreeMap::new(),
+            is_closed: false,
+            shards,
+            common,
+            time: Monotone::new(Nanos::ZERO),
             idle_from: NEVER,
             sweep_at: FEW,
-            common,
+            held: BTreeMap::new(),
+            stats: Stats::default(),
+            free: 0,
         }
     }
 
-    /// The current time, in the order of the decisions under this lock.
+    /// The current time, in the order of the decisions under this lock, but for those of [`attempt`](Self::attempt).
     pub(super) fn now(&mut self) -> Nanos {
         self.time.read(self.common.clock.now())
     }
@@ -191,56 +201,50 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         (&mut entry.kept, rule, stats)
     }
 
-    /// Decides a call by the word of its key, if there is one and it is enough, and counts it: the same decision as by its
-    /// state, in fewer steps. A refusal says after which time the call would be ready. `read`: what the clock shows.
+    /// Decides a call by the word of its key, if there is one and it is enough, and counts a refusal: the same decision as by
+    /// its state, in fewer steps.
     #[inline(always)]
     pub(super) fn attempt(
         &mut self,
         (hash, is_it): (u64, impl Fn(&K) -> bool),
-        read: Nanos,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> Attempt<P::Receipt> {
-        if self.is_closed || cost.is_zero() {
-            return Attempt::Undecided;
-        }
-        let now = self.time.read(read);
-        let Ok(entry) = self.table.find_entry(hash, |entry| is_it(&entry.key)) else {
-            return Attempt::Undecided;
-        };
-        self.last = entry.bucket_index();
-        let (Some(one), Rule::One(policy), Kept::Word(word)) =
-            (P::ONE_RATE, &*self.rule, &mut entry.into_mut().kept)
-        else {
-            return Attempt::Undecided;
-        };
-        let Some(schedule) = (one.schedule)(policy) else {
-            return Attempt::Undecided;
-        };
-        match schedule.attempt_packed(*word, now, cost.number(0)) {
-            Attempt::Granted((state, receipt)) => {
-                *word = state;
-                self.stats.granted += 1;
-                Attempt::Granted((one.receipt)(receipt))
-            }
-            Attempt::ReadyAt(due) if line::is_too_late(max_wait, due, now) => {
-                self.stats.refused += 1;
-                Attempt::ReadyAt(Nanos::new(due.get().saturating_sub(now.get())))
-            }
-            Attempt::ReadyAt(_) | Attempt::Undecided => Attempt::Undecided,
-        }
-    }
-
-    /// Decides a call by the state of its key, and counts it. `None`: it takes the [line](Self::line) of the key, to wait
-    /// or to hold a place.
-    pub(super) fn decide(
-        &mut self,
-        bucket: usize,
         now: Nanos,
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Decided<P> {
+        if self.is_closed || cost.is_zero() {
+            return None;
+        }
+        let entry = self.table.find_entry(hash, |entry| is_it(&entry.key)).ok()?;
+        self.last = entry.bucket_index();
+        let (Rule::One(policy), Kept::Word(word)) = (&*self.rule, &mut entry.into_mut().kept)
+        else {
+            return None;
+        };
+        let one = P::ONE_RATE?;
+        // Time that goes back by nanoseconds from one processor to another only delays a grant: no order of times is kept.
+        match (one.schedule)(policy)?.attempt_packed(*word, now, cost.number(0)) {
+            Attempt::Granted((state, receipt)) => {
+                *word = state;
+                Some(Ok(Charge::at_once(Some((one.receipt)(receipt)))))
+            }
+            Attempt::ReadyAt(due) if line::is_too_late(max_wait, due, now) => {
+                self.stats.refused += 1;
+                Some(Err(Error::Denied { retry_after: Some(due.since(now)), part: None }))
+            }
+            Attempt::ReadyAt(_) | Attempt::Undecided => None,
+        }
+    }
+
+    /// Decides a call by the state of its key, and counts a refusal. `None`: it takes the [line](Self::line) of the key, to
+    /// wait or to hold a place.
+    pub(super) fn decide(
+        &mut self,
+        bucket: usize,
+        cost: P::Cost,
+        max_wait: Option<Duration>,
+    ) -> Decided<P> {
         self.last = bucket;
+        let now = self.time.latest();
         let (kept, rule, stats) = self.kept(bucket);
         if !P::HELD && matches!(rule, Rule::One(_)) {
             // A limiter that has nothing to do becomes a state again.
@@ -258,17 +262,23 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         };
         let decided = kept.with(rule, now, decide)??;
         match &decided {
-            Ok(charge) => stats.granted += u64::from(charge.receipt.is_some()),
+            Ok(charge) => self.free += u64::from(charge.receipt.is_none()),
             Err(_) => stats.refused += 1,
         }
         Some(decided)
     }
 
-    /// A grant was made at the key that was asked last. Its number among those of this shard.
+    /// A grant is made at the key that was asked last.
     #[inline]
-    pub(super) fn grant(&mut self) -> u64 {
-        self.grants += 1;
-        self.grants
+    pub(super) fn grant(&mut self) -> GrantId {
+        self.id = self.id.next(self.shards);
+        self.id
+    }
+
+    /// The counts of all keys without a limiter.
+    pub(super) fn stats(&self) -> Stats {
+        let granted = self.stats.granted + self.id.count(self.shards) - self.free;
+        Stats { granted, ..self.stats }
     }
 
     /// Another call comes before the last grant is dropped.
@@ -315,11 +325,11 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
 
     /// Removes idle keys before another one comes, each time that there are twice as many keys as were left the last time.
     /// What goes is to be dropped without the lock, as the drop of a key may run any code.
-    pub(super) fn make_room(&mut self, now: Nanos) -> Vec<K> {
+    pub(super) fn make_room(&mut self) -> Vec<K> {
         if self.table.len() < self.sweep_at {
             return Vec::new();
         }
-        let gone = self.sweep(now).1;
+        let gone = self.sweep().1;
         self.sweep_at = FEW.max(2 * self.table.len());
         gone
     }
@@ -340,21 +350,10 @@ impl<K: Hash, P: Policy, S: BuildHasher> Shard<K, P, S> {
         self.table.insert_unique(hash, Entry { key, kept }, hash_of).bucket_index()
     }
 
-    /// Removes a key that a refused call has added, unless the call was refused for now only, and the key would begin anew
-    /// with the next one: what its callers wait for would never come.
-    pub(super) fn remove(&mut self, bucket: usize, error: &Error, now: Nanos) -> Option<K> {
-        let (kept, rule, stats) = self.kept(bucket);
-        let is_idle = kept.idle_at(rule, now, stats).is_some_and(|idle_at| idle_at <= now);
-        if matches!(error, Error::Denied { .. }) && !is_idle {
-            return None;
-        }
-        self.common.keys.fetch_sub(1, Ordering::Relaxed);
-        self.table.get_bucket_entry(bucket).ok().map(|entry| entry.remove().0.key)
-    }
-
     /// Removes all idle keys, unless it is known that there are none. Returns how many keys it looked at, and those that
     /// go.
-    pub(super) fn sweep(&mut self, now: Nanos) -> (usize, Vec<K>) {
+    pub(super) fn sweep(&mut self) -> (usize, Vec<K>) {
+        let now = self.now();
         if self.idle_from > now {
             return (0, Vec::new());
         }

@@ -6,9 +6,11 @@
 //! Idle keys go when new ones come: from a shard that holds twice as many keys as it kept the last time, and at the limit of
 //! keys from any. A shard knows from when on one of its keys may be idle, and looks at none before.
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+
+use hashbrown::DefaultHashBuilder;
 
 use super::shard::{Common, Options, Rule, Shard};
 use crate::clock::Clock;
@@ -31,9 +33,9 @@ const SHARDS: std::ops::Range<usize> = 128..4096;
 /// How many shards, and how many keys, a caller looks at to find room for a new one.
 const LOOKS: (usize, usize) = (128, 4096);
 
-pub(super) struct Table<K, P: Policy, S> {
-    pub(super) common: Arc<Common<S>>,
-    pub(super) shards: Box<[OwnLine<Part<K, P, S>>]>,
+pub(super) struct Table<K, P: Policy> {
+    pub(super) common: Arc<Common>,
+    pub(super) shards: Box<[OwnLine<Part<K, P>>]>,
     /// The shard at which the next caller without room looks.
     next: AtomicUsize,
     /// Of several changes of the rule at once, the last one wins in all shards.
@@ -42,75 +44,73 @@ pub(super) struct Table<K, P: Policy, S> {
 }
 
 /// A shard, and beside its lock its last grant.
-// In the order of use, so that a call needs few cache lines of it.
+// In the order of use, so that a granted call writes one cache line of it.
 #[repr(C)]
-pub(super) struct Part<K, P: Policy, S> {
+pub(super) struct Part<K, P: Policy> {
     pub(super) open: OpenGrant,
-    shard: Mutex<Shard<K, P, S>>,
+    shard: Mutex<Shard<K, P>>,
 }
 
-impl<K, P: Policy, S> Table<K, P, S> {
+impl<K, P: Policy> Table<K, P> {
     pub(super) fn len(&self) -> usize {
         self.common.keys.load(Ordering::Relaxed)
     }
 }
 
-impl<K, P, S> Table<K, P, S>
-where
-    K: Hash + Eq + Send + 'static,
-    P: Policy,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    pub(super) fn new(rule: Rule<K, P>, clock: Clock, hasher: S, options: Options) -> Arc<Self> {
+impl<K: Hash, P: Policy> Part<K, P> {
+    /// Locks the shard. What it holds is exact then: a grant that is kept has been recorded.
+    #[inline]
+    pub(super) fn lock(&self) -> MutexGuard<'_, Shard<K, P>> {
+        let mut shard = self.shard.lock();
+        if let Some(id) = self.open.take() {
+            shard.hold(id);
+        }
+        shard
+    }
+}
+
+impl<K: Hash + Eq + Send + 'static, P: Policy> Table<K, P> {
+    pub(super) fn new(rule: Rule<K, P>, clock: Clock, options: Options) -> Arc<Self> {
         let full = options.max_keys.div_ceil(KEYS_OF_A_SHARD);
         // A model has one key.
         let shards = if cfg!(tollgate_loom) { 1 } else { full.clamp(SHARDS.start, SHARDS.end) };
         let observer = Observer::new(options.reports.clone());
-        let common =
-            Arc::new(Common { clock, hasher, options, observer, keys: AtomicUsize::new(0) });
+        let (hasher, keys) = (DefaultHashBuilder::default(), AtomicUsize::new(0));
+        let common = Arc::new(Common { clock, hasher, options, observer, keys });
         let rule = Arc::new(rule);
-        let shard = |_| {
-            let shard = Mutex::new(Shard::new(Arc::clone(&rule), Arc::clone(&common)));
-            OwnLine(Part { open: OpenGrant::none(), shard })
+        let shard = |number| {
+            let shard = Shard::new(Arc::clone(&rule), Arc::clone(&common), (number, shards));
+            OwnLine(Part { open: OpenGrant::none(), shard: Mutex::new(shard) })
         };
         let shards = (0..shards).map(shard).collect();
         let (next, changing) = (AtomicUsize::new(0), Mutex::new(()));
         Arc::new_cyclic(|this| Self { common, shards, next, changing, this: this.clone() })
     }
 
-    /// The shard of a hash, by all its bits: some functions leave many empty.
+    /// The shard of a hash, by other bits than those that the table of a shard uses first.
     #[inline]
-    pub(super) fn number_of(&self, hash: u64) -> usize {
-        let even = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
-        usize::try_from((even * self.shards.len() as u64) >> 16).unwrap_or_default()
+    pub(super) fn part(&self, hash: u64) -> &Part<K, P> {
+        let even = (hash >> 32) & 0xFFFF;
+        let number = usize::try_from((even * self.shards.len() as u64) >> 16).unwrap_or_default();
+        &self.shards[number].0
     }
 
-    /// Locks a shard. What it holds is exact then: a grant that is kept has been recorded.
-    #[inline]
-    pub(super) fn lock(&self, number: usize) -> MutexGuard<'_, Shard<K, P, S>> {
-        let Part { open, shard } = &self.shards[number].0;
-        let mut shard = shard.lock();
-        if let Some(id) = open.take() {
-            shard.hold(id);
-        }
-        shard
+    /// The shard of a grant.
+    fn part_of(&self, id: GrantId) -> &Part<K, P> {
+        &self.shards[id.shard(self.shards.len())].0
     }
 
     /// Does the same with each shard.
     pub(super) fn each<R>(
         &self,
-        mut act: impl FnMut(&mut Shard<K, P, S>) -> R,
+        mut act: impl FnMut(&mut Shard<K, P>) -> R,
     ) -> impl Iterator<Item = R> {
-        (0..self.shards.len()).map(move |number| act(&mut self.lock(number)))
+        self.shards.iter().map(move |part| act(&mut part.0.lock()))
     }
 
     /// Removes all idle keys, and drops them without a lock. Returns their number.
     pub(super) fn remove_idle(&self) -> usize {
-        let sweep = |shard: &mut Shard<K, P, S>| {
-            let now = shard.now();
-            shard.sweep(now).1
-        };
-        self.each(sweep).map(|keys| keys.len()).sum()
+        self.each(|shard| shard.sweep().1).map(|gone| gone.len()).sum()
     }
 
     /// Counts another key, if there is room for it.
@@ -119,16 +119,12 @@ where
         self.common.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Removes idle keys until there is room for another one, which asks at this shard.
-    pub(super) fn make_room(&self, asked: usize) -> Result<(), Error> {
+    /// Removes idle keys until there is room for another one.
+    pub(super) fn make_room(&self) -> Result<(), Error> {
         let (max, mut looks) = (self.common.options.max_keys, 0);
         for _ in 0..self.shards.len().min(LOOKS.0) {
             let number = self.next.fetch_add(1, Ordering::Relaxed) % self.shards.len();
-            let mut shard = self.lock(number);
-            let now = shard.now();
-            let (looked, gone) = shard.sweep(now);
-            drop(shard);
-            drop(gone);
+            let (looked, _gone) = self.shards[number].0.lock().sweep();
             looks += looked;
             if self.len() < max {
                 return Ok(());
@@ -137,7 +133,6 @@ where
                 break;
             }
         }
-        self.lock(asked).stats.refused += 1;
         Err(Error::TooManyKeys { max })
     }
 
@@ -151,7 +146,7 @@ where
 
     /// Lets no caller in at any key. Returns the limiters, at which callers may wait.
     pub(super) fn close(&self, end: End<'_>) -> Vec<Arc<Line<P>>> {
-        let close = |shard: &mut Shard<K, P, S>| {
+        let close = |shard: &mut Shard<K, P>| {
             shard.is_closed = true;
             shard.lines()
         };
@@ -162,12 +157,12 @@ where
 
     /// Whether all shards are closed: the last one is closed last.
     pub(super) fn is_closed(&self) -> bool {
-        self.lock(self.shards.len() - 1).is_closed
+        self.shards[self.shards.len() - 1].0.lock().is_closed
     }
 
     pub(super) fn stats(&self) -> Stats {
         let mut stats = Stats::default();
-        for (counts, lines) in self.each(|shard| (shard.stats, shard.lines())) {
+        for (counts, lines) in self.each(|shard| (shard.stats(), shard.lines())) {
             stats.add(counts);
             lines.iter().for_each(|line| stats.add(line.stats()));
         }
@@ -175,22 +170,17 @@ where
     }
 }
 
-impl<K, P, S> Keys<P> for Table<K, P, S>
-where
-    K: Hash + Eq + Send + 'static,
-    P: Policy,
-    S: BuildHasher + Send + Sync + 'static,
-{
+impl<K: Hash + Eq + Send + 'static, P: Policy> Keys<P> for Table<K, P> {
     fn line(&self, id: GrantId) -> Option<Arc<Line<P>>> {
         // The lock records it, if it is the last one.
-        self.lock(id.shard(self.shards.len())).held.get(&id).cloned()
+        self.part_of(id).lock().held.get(&id).cloned()
     }
 
     fn close(&self, id: GrantId) {
-        let number = id.shard(self.shards.len());
-        if !self.shards[number].0.open.close(id) {
+        let part = self.part_of(id);
+        if !part.open.close(id) {
             // Dropped without the lock.
-            let _line = self.lock(number).held.remove(&id);
+            let _line = part.lock().held.remove(&id);
         }
     }
 

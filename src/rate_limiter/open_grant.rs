@@ -7,9 +7,20 @@ use crate::sync::{AtomicU64, Ordering};
 pub(crate) struct GrantId(u64);
 
 impl GrantId {
-    /// `shard` is less than `shards`.
-    pub(crate) fn new(number: u64, shard: usize, shards: usize) -> Self {
-        Self((number.wrapping_add(1) * shards as u64).wrapping_add(shard as u64))
+    /// What stands before the first grant of a shard. `shard` is less than `shards`.
+    pub(crate) fn before(shard: usize, shards: usize) -> Self {
+        Self((shards + shard) as u64)
+    }
+
+    /// The next one of this shard.
+    #[inline]
+    pub(crate) fn next(self, shards: usize) -> Self {
+        Self(self.0.wrapping_add(shards as u64))
+    }
+
+    /// How many grants of this shard there are with this one.
+    pub(crate) fn count(self, shards: usize) -> u64 {
+        self.0 / shards as u64 - 1
     }
 
     pub(crate) fn shard(self, shards: usize) -> usize {
@@ -59,8 +70,10 @@ mod tests {
     fn a_grant_is_closed_or_taken_and_not_both() {
         let cell = OpenGrant::none();
         assert_eq!(cell.take(), None);
-        let [first, second] = [0, 1].map(|number| GrantId::new(number, 5, 256));
+        let first = GrantId::before(5, 256).next(256);
+        let second = first.next(256);
         assert_eq!([first.shard(256), second.shard(256)], [5, 5]);
+        assert_eq!([first.count(256), second.count(256)], [1, 2]);
         cell.open(first);
         assert!(cell.close(first) && !cell.close(first));
         assert_eq!(cell.take(), None);
@@ -82,7 +95,8 @@ mod loom {
     #[test]
     fn a_grant_is_closed_or_taken_and_the_next_one_is_not_lost() {
         ::loom::model(|| {
-            let (first, second) = (GrantId::new(1, 0, 1), GrantId::new(2, 0, 1));
+            let first = GrantId::before(0, 1).next(1);
+            let second = first.next(1);
             let cell = Arc::new(OpenGrant::none());
             cell.open(first);
             let drops = thread::spawn({

@@ -23,8 +23,6 @@ fn a_limiter_names_the_bounds_of_its_queue() {
     let limiter = builder.max_waiters_per_tenant(2).build();
     assert_eq!((limiter.max_waiters(), limiter.max_queued_permits()), (3, 7));
     assert_eq!(limiter.max_waiters_per_tenant(), 2);
-    let builder = KeyedRateLimiter::<u64, _>::builder(bucket()).max_keys(5);
-    assert_eq!(builder.build().max_keys(), 5);
 }
 
 #[test]

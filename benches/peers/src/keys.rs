@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use governor::Quota;
-use tollgate::{FastHash, KeyedRateLimiter, Rate, TokenBucket};
+use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
 
 use crate::limiters::{leaky_bucket, ratelimit};
 use crate::measure::{median, print, quick, runtime};
@@ -77,7 +77,8 @@ fn cases<K: Clone + Eq + Hash + Send + Sync + 'static>(
     let quota = Quota::with_period(MINUTE).expect("not zero");
     let quota = quota.allow_burst(NonZeroU32::new(PLENTY).expect("not zero"));
     let default_hash = governor::RateLimiter::dashmap(quota);
-    let same_hash = governor::RateLimiter::dashmap_with_hasher(quota, FastHash::default());
+    let same_hash =
+        governor::RateLimiter::dashmap_with_hasher(quota, foldhash::fast::RandomState::default());
     let leaky = DashMap::new();
     let plain = DashMap::new();
     vec![
