@@ -94,6 +94,7 @@
 //!
 //! | feature | what for |
 //! |---|---|
+//! | `config` | limits as text, by name, and chosen at run time: [`AnyPolicy`], [`AllOf`], [`Limits`] |
 //! | `tokio` | `Clock::tokio()`, for tests in tokio's paused time |
 //! | `feedback` | `tollgate::feedback`: a limiter learns from the headers of responses |
 //! | `reqwest` | middleware of a reqwest client, for [`Limits`] or any limiter; with `feedback` |
@@ -113,6 +114,7 @@ mod body;
 #[cfg(any(feature = "tower", feature = "ureq"))]
 mod choose;
 mod clock;
+#[cfg(feature = "config")]
 mod config;
 mod error;
 #[cfg(feature = "feedback")]
@@ -147,10 +149,8 @@ pub mod ureq;
 mod wait_queue;
 
 pub use clock::{Clock, ManualClock};
-pub use config::error::InvalidLimit;
-pub use config::limiters::RateLimiters;
-pub use config::limits::Limits;
-pub use config::names::Per;
+#[cfg(feature = "config")]
+pub use config::{error::InvalidLimit, limiters::RateLimiters, limits::Limits, names::Per};
 pub use error::{Error, ExceedsCapacity, QueueLimit};
 pub use keyed::KeyedRateLimiter;
 pub use keyed::at_key::AtKey;
@@ -164,6 +164,7 @@ pub use limiter::{
 pub use observe::Event;
 pub use park::block_on;
 pub use part::Part;
+#[cfg(feature = "config")]
 pub use policy::any::{AllOf, AnyPolicy};
 pub use policy::fixed_window::FixedWindow;
 pub use policy::gcra::Gcra;

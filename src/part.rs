@@ -19,6 +19,7 @@ macro_rules! each_rule {
         }
     };
 }
+#[cfg(feature = "config")]
 pub(crate) use each_rule;
 
 macro_rules! kinds {

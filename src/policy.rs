@@ -3,6 +3,7 @@
 //! A policy has no clock, no lock and no I/O. It computes two things from a small state: the time at which a
 //! cost is ready, and the state after the cost is charged. Every method of a limiter is built on these two.
 
+#[cfg(feature = "config")]
 pub(crate) mod any;
 mod cost;
 pub(crate) mod fixed_window;
@@ -10,6 +11,7 @@ pub(crate) mod gcra;
 pub(crate) mod in_flight;
 pub(crate) mod leaky_bucket;
 pub(crate) mod lock_out;
+#[cfg(feature = "config")]
 pub(crate) mod parameters;
 pub(crate) mod parts;
 pub(crate) mod rated;

@@ -10,9 +10,10 @@
 
 #[cfg(feature = "stream")]
 pub use crate::Throttle;
+#[cfg(feature = "config")]
+pub use crate::{AllOf, AnyPolicy, Limits, RateLimiters};
 pub use crate::{
-    AllOf, AnyPolicy, AnyRateLimiter, Clock, FixedWindow, Gcra, Granted, InFlight,
-    KeyedRateLimiter, LeakyBucket, Limiter, Limits, LockOut, ManualClock, Policy, Rate,
-    RateLimiter, RateLimiters, Rated, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty,
-    SmoothWarmingUp, TokenBucket, Unlimited,
+    AnyRateLimiter, Clock, FixedWindow, Gcra, Granted, InFlight, KeyedRateLimiter, LeakyBucket,
+    Limiter, LockOut, ManualClock, Policy, Rate, RateLimiter, Rated, Same, SlidingWindowCounter,
+    SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket, Unlimited,
 };

@@ -1,6 +1,7 @@
 //! The two quantities used everywhere else: a point in time and a rate.
 
 mod rate;
+#[cfg_attr(not(feature = "config"), allow(dead_code))] // a rate is read without it, too
 pub(crate) mod text;
 
 use std::time::Duration;

@@ -4,6 +4,7 @@
 //! [`Policy::State`](crate::Policy::State) and [`Policy::Receipt`](crate::Policy::Receipt) of the policies, for code
 //! that uses a policy without a limiter, or that builds a policy from another one.
 
+#[cfg(feature = "config")]
 pub use super::any::{AllOfReceipt, AllOfState, AnyReceipt, AnyState};
 pub use super::fixed_window::FixedWindowState;
 pub use super::lock_out::LockOutState;

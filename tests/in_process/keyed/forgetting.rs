@@ -235,9 +235,9 @@ fn a_key_goes_after_its_last_grant_was_dropped_or_given_back() {
 
 /// A key whose hash is that of all others.
 #[derive(Clone, PartialEq, Eq)]
-struct Same(u64);
+struct Colliding(u64);
 
-impl std::hash::Hash for Same {
+impl std::hash::Hash for Colliding {
     fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
 }
 
@@ -247,12 +247,12 @@ fn keys_may_collide() {
     let policy = TokenBucket::new(Rate::per_second(1.0), 5);
     let limiter = KeyedRateLimiter::with_clock(policy, &clock);
     let held: Vec<_> =
-        (0..50).map(|key| limiter.at(&Same(key)).try_acquire(3).expect("full")).collect();
+        (0..50).map(|key| limiter.at(&Colliding(key)).try_acquire(3).expect("full")).collect();
     for key in 50..1_000 {
-        limiter.at(&Same(key)).try_acquire(2).expect("full");
+        limiter.at(&Colliding(key)).try_acquire(2).expect("full");
     }
     held.into_iter().for_each(|mut grant| grant.settle(1).expect("less"));
-    let available = [0, 49, 50, 999, 1_000].map(|key| limiter.at(&Same(key)).available());
+    let available = [0, 49, 50, 999, 1_000].map(|key| limiter.at(&Colliding(key)).available());
     assert_eq!(available, [4, 4, 3, 3, 5]);
     clock.advance(secs(2));
     assert_eq!((limiter.remove_idle(), limiter.len()), (1_000, 0));
