@@ -101,6 +101,7 @@ impl SlidingWindowCounter {
     }
 
     /// The number of parts of a window that are counted.
+    #[cfg(feature = "config")]
     pub(crate) fn buckets(&self) -> u32 {
         u32::try_from(self.span.window.div_ceil(self.span.part)).unwrap_or(u32::MAX)
     }
