@@ -4,11 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::limiter::Granted;
 use crate::limiter::any::AnyGrant;
 use crate::policy::Cost;
 use crate::sync::Mutex;
@@ -25,14 +23,6 @@ impl<C: Cost> Slot<C> {
     /// The caller drops it after the lock, as a place that is given back wakes callers.
     pub(crate) fn take(&self) -> Option<AnyGrant<C>> {
         self.0.lock().take()
-    }
-
-    fn hear(&self, trailers: Option<&HeaderMap>) {
-        let grant = self.0.lock().take_if(|grant| grant.hears_body());
-        if let Some(mut grant) = grant {
-            grant.hear_body(trailers);
-            *self.0.lock() = Some(grant);
-        }
     }
 }
 
@@ -67,28 +57,23 @@ pin_project! {
         #[pin]
         inner: B,
         holder: Holder<C>,
-        // The connection goes on when the body has ended.
-        is_upgrade: bool,
     }
 }
 
 impl<B: Body, C: Cost> ResponseBody<B, C> {
-    /// Keeps the grant until the body has ended; for an upgrade, until it is dropped.
-    pub(crate) fn new(inner: B, slot: Slot<C>, is_upgrade: bool) -> Self {
-        if !is_upgrade && inner.is_end_stream() {
+    /// Keeps the grant until the body has ended.
+    pub(crate) fn new(inner: B, slot: Slot<C>) -> Self {
+        if inner.is_end_stream() {
             drop(slot.take());
         }
-        Self { inner, holder: Holder(slot), is_upgrade }
+        Self { inner, holder: Holder(slot) }
     }
 }
 
 impl<B, C: Cost> ResponseBody<B, C> {
     /// Takes the grant out of the body, to correct the cost of the call once it is known. The grant then holds the
-    /// place in flight in place of the body. `None` if the body has ended, or the request was refused.
-    ///
-    /// A client takes the grant out of a response that upgrades its connection (101, or 2xx to a CONNECT) and
-    /// keeps it beside the connection: the body holds it only until it is dropped, and has no data. A CONNECT is
-    /// known where the layer sees the request, so not in `RateLimit` without a key or cost.
+    /// place in flight in place of the body. `None` if the body has ended, as that of an upgrade (101) has, or the
+    /// request was refused.
     ///
     /// ```
     /// use http::Response;
@@ -114,7 +99,7 @@ impl<B, C: Cost> ResponseBody<B, C> {
 /// The default body without a grant.
 impl<B: Default, C: Cost> Default for ResponseBody<B, C> {
     fn default() -> Self {
-        Self { inner: B::default(), holder: Holder(Slot::default()), is_upgrade: false }
+        Self { inner: B::default(), holder: Holder(Slot::default()) }
     }
 }
 
@@ -128,12 +113,8 @@ impl<B: Body, C: Cost> Body for ResponseBody<B, C> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.inner.as_mut().poll_frame(context));
-        if let Some(Ok(frame)) = &frame {
-            this.holder.0.hear(frame.trailers_ref());
-        }
         // A reader that knows the end from the size may not ask for the frame after the last.
-        let has_ended = !matches!(frame, Some(Ok(_))) || this.inner.is_end_stream();
-        if has_ended && !*this.is_upgrade {
+        if !matches!(frame, Some(Ok(_))) || this.inner.is_end_stream() {
             drop(this.holder.0.take());
         }
         Poll::Ready(frame)

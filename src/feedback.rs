@@ -116,26 +116,26 @@
 //! | dialect | fields | reset | besides |
 //! |---|---|---|---|
 //! | any | [`Retry-After`](#how-long-to-wait), also with a name around it: `Retry-After-short`, `X-RateLimit-Retry-After` | | 429, 503 |
-//! | [GitHub](Dialect::github) | `x-ratelimit-limit`, `-remaining`, `-reset`, `-resource` | [any](Form::Any): epoch seconds | 403 with `Retry-After` or nothing left; a minute if no time is given |
+//! | [GitHub](Dialect::GITHUB) | `x-ratelimit-limit`, `-remaining`, `-reset`, `-resource` | any: epoch seconds | 403 with `Retry-After` or nothing left; a minute if no time is given |
 //! | `OpenAI`, and APIs that follow it | `x-ratelimit-limit-requests`, `-tokens`, .. | `6m0s`, `20ms` | permits come back steadily |
-//! | [Anthropic](Dialect::anthropic) | `anthropic-ratelimit-requests-limit`, `-tokens-`, `-input-tokens-`, `-output-tokens-`, .. | RFC 3339 | 529; permits come back steadily |
+//! | [Anthropic](Dialect::ANTHROPIC) | `anthropic-ratelimit-requests-limit`, `-tokens-`, `-input-tokens-`, `-output-tokens-`, .. | RFC 3339 | 529; permits come back steadily |
 //! | Discord | `X-RateLimit-Limit`, `-Remaining`, `-Reset-After`, `-Bucket`, `-Global` | seconds with decimals | each channel, guild and webhook has the bucket for itself |
-//! | X, Yii, `AspNetCoreRateLimit`, hapi-rate-limitor, `micro-ratelimit` | `x-rate-limit-limit`, `-remaining`, `-reset` | [any](Form::Any): epoch seconds, seconds, ISO 8601 | |
+//! | X, Yii, `AspNetCoreRateLimit`, hapi-rate-limitor, `micro-ratelimit` | `x-rate-limit-limit`, `-remaining`, `-reset` | any: epoch seconds, seconds, ISO 8601 | |
 //! | X, for a day | `x-app-limit-24hour-limit`, `-remaining`, `-reset`, `x-user-limit-24hour-*` | epoch seconds | |
 //! | Shopify | `X-Shopify-Shop-Api-Call-Limit`: `32/40` | none: one call asks again after a second | |
-//! | IETF | `RateLimit`: `"default";r=50;t=30`, `RateLimit-Policy`: `"default";q=100;w=60;pk=:MTI=:` | seconds | also `a` for `r` and `w` for `t`; the partition `pk` is the bucket; [other names](Dialect::structured) |
-//! | IETF, up to draft 6, GitLab, Docker Hub | `RateLimit-Limit`, `-Remaining`, `-Reset`, `-Name` | [any](Form::Any): seconds | |
-//! | gRPC | `grpc-status`, `grpc-retry-pushback-ms`, `grpc-status-details-bin` with a `RetryInfo` | | status 8 as 429, 14 as 503; in the header or the trailer |
+//! | IETF | `RateLimit`: `"default";r=50;t=30`, `RateLimit-Policy`: `"default";q=100;w=60;pk=:MTI=:` | seconds | also `a` for `r` and `w` for `t`; the partition `pk` is the bucket; [other names](Field::Structured) |
+//! | IETF, up to draft 6, GitLab, Docker Hub | `RateLimit-Limit`, `-Remaining`, `-Reset`, `-Name` | any: seconds | |
+//! | gRPC | `grpc-status`, `grpc-retry-pushback-ms` | | status 8 as 429, 14 as 503; in the header, where a refusal without a message has them |
 //! | Google, in JSON | `"retryDelay": "28.1s"` of a `google.rpc.RetryInfo` in the first 64 KiB of a refusal's body | | a quota for a day: a minute, and twice as long each time |
-//! | others, such as Reddit, koa, Flask-Limiter | `X-RateLimit-Limit`, `-Remaining`, `-Reset`; `Rate-Limit-Total`, .. | [any](Form::Any) | |
-//! | named quotas, of all that have such fields | `X-RateLimit-Remaining-short` (`NestJS`), `X-RateLimit-UserRemaining` (hapi), `X-RateLimit-Requests-Remaining` (Linear, `RapidAPI`) | [any](Form::Any) | |
+//! | others, such as Reddit, koa, Flask-Limiter | `X-RateLimit-Limit`, `-Remaining`, `-Reset`; `Rate-Limit-Total`, .. | any | |
+//! | named quotas, of all that have such fields | `X-RateLimit-Remaining-short` (`NestJS`), `X-RateLimit-UserRemaining` (hapi), `X-RateLimit-Requests-Remaining` (Linear, `RapidAPI`) | any | |
 //!
 //! Of several quotas the tightest counts: that of which less remains, or which lasts longer. Lists
 //! (`X-RateLimit-Remaining: 0, 950`), parameters (`76;w=21600`), decimals and `-1` for nothing are read in all fields but
 //! the IETF's structured ones. A limit of zero on an answer that was accepted is no quota.
 //!
-//! A field name that several servers use is read by the form and size of its value: `x-ratelimit-reset: 40`
-//! is in 40 seconds, and `x-ratelimit-reset: 1795435240` is a date.
+//! A time is read by the [form and size](Field) of its value: `x-ratelimit-reset: 40` is in 40 seconds, and
+//! `x-ratelimit-reset: 1795435240` is a date.
 //!
 //! GitHub's secondary limit may be a 403 with neither `Retry-After` nor zero remaining: by its fields it is accepted, so it
 //! needs a `judge`.
@@ -216,9 +216,10 @@ pub use call::Call;
 pub use dialect::{Dialect, Dialects};
 pub use headers::{Headers, Judged};
 pub use observer::Feedback;
+pub use quota::Field;
 pub use server_state::ServerState;
-#[cfg(feature = "reqwest")]
-pub(crate) use servers::Table;
 pub use servers::{Learned, Servers};
+#[cfg(feature = "reqwest")]
+pub(crate) use servers::{Table, server_name};
 pub use state::FeedbackStats;
-pub use text::{Form, When};
+pub use text::When;

@@ -134,8 +134,6 @@ mod rate_limiter;
 pub mod redis;
 #[cfg(feature = "reqwest")]
 pub mod reqwest;
-#[cfg(feature = "feedback")]
-mod retry;
 mod stats;
 mod sync;
 #[cfg(feature = "stream")]
@@ -182,8 +180,6 @@ pub use policy::unlimited::Unlimited;
 pub use policy::{Cost, Policy, Quota, Rated, Ready};
 pub use rate_limiter::builder::RateLimiterBuilder;
 pub use rate_limiter::{Grant, RateLimiter};
-#[cfg(feature = "feedback")]
-pub use retry::RetryBudget;
 pub use stats::{Stats, Waits};
 #[cfg(feature = "stream")]
 pub use throttle::{Throttle, Throttled};

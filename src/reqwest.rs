@@ -23,20 +23,15 @@
 //! |---|---|---|
 //! | `per_host` | its host and port | `"api.github.com"`, `"localhost:3000"`, `"[::1]:3000"`, `"*.github.com"` |
 //! | `per_route` | the most specific listed template that matches; its host, if none does | `"GET /users/{id}"`, `"api.github.com/search/{*rest}"`, `"*.github.com/users"` |
-//! | `per_api_key` | its key; its host, if it has none | the key |
-//! | `per_name` | none | any names |
-//! | `all` | none: all requests share one limit | |
+//! | `per_name` | none: all requests without a [`LimitName`] share one limit | any names |
 //!
 //! [`Limits::named`](crate::Limits::named) says how names are written. [`LimitName`] gives a request another name, whatever the
-//! limits are per. With [`RateLimit::by`] the program finds key and limiter of a request by itself.
+//! limits are per. With [`RateLimit::by`] the program finds key and limiter of a request by itself, such as those of an API
+//! key.
 //!
 //! - **A host**: the ports of HTTP and HTTPS are left out, and both are one host.
 //! - **A route** has one limit for all its hosts and ids. The requests of no listed route share one limit of their host, as
 //!   paths may contain any number of ids.
-//! - **An API key**: what follows the scheme in `Authorization`, or `X-Api-Key`, `Api-Key`, `X-Goog-Api-Key`,
-//!   `Private-Token`. Requests that a scheme signs one by one (AWS, OAuth 1, Digest) share the limit of their host. Default
-//!   headers of a [`Client`](::reqwest::Client) and a key in the query of the URL are not seen: use [`LimitName`] or
-//!   [`RateLimit::by`]. Keys are hashed, and stand in no `Debug` output and no log.
 //!
 //! # What counts as one call
 //!
@@ -71,8 +66,6 @@
 //! store; also by [`max_wait`](RateLimit::max_wait), which bounds waits for the server as well, and by the bounds of the queue.
 
 mod body;
-mod host;
-mod key;
 mod middleware;
 mod name;
 

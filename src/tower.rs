@@ -14,8 +14,7 @@
 //! [`KeyedRateLimiter`](crate::KeyedRateLimiter), a `RedisRateLimiter`, an
 //! [`AnyRateLimiter`](crate::AnyRateLimiter). The grant lives as long as the body of the response, so
 //! a place [in flight](crate::InFlight) is held until the body has ended or is dropped. An upgraded connection (a
-//! WebSocket) outlives the body: a client takes the [grant](ResponseBody::take_grant), the handler of a server acquires a
-//! permit for the connection.
+//! WebSocket) outlives the body: acquire a permit for the connection itself.
 //!
 //! A client layer takes any response that gives status, headers and a place for the grant: see [`AnyResponse`]. A reqwest
 //! client has middleware of its own, in `tollgate::reqwest` (feature `reqwest`).
@@ -24,7 +23,7 @@
 //!
 //! With the feature `feedback`, [`RateLimitLayer::learn`] obeys what the servers say (`Retry-After`, `X-RateLimit-*`,
 //! [and others](crate::feedback#dialects)), each for its own calls. Of gRPC it reads the status and the push-back in
-//! the header or the trailer, but nothing after the first message. A call of which the inner service makes an error
+//! the header, where a refusal without a message has them. A call of which the inner service makes an error
 //! counts as one that [failed](crate::feedback::Call::failed).
 //!
 //! [`RateLimitLayer::new`] with a [`Feedback`](crate::feedback::Feedback) learns as well: for a service whose calls go
@@ -33,7 +32,6 @@
 mod call;
 mod client_ip;
 mod fields;
-mod forwarded;
 mod grpc;
 mod layer;
 mod refuse;

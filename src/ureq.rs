@@ -51,7 +51,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use crate::choose::Ask;
 use crate::feedback::Servers;
 use crate::limiter::any::AnyGrant;
-use crate::limiter::{Granted, OwnedLimiter, acquire_within};
+use crate::limiter::{Granted, OwnedLimiter};
 use crate::park::block_on;
 use crate::policy::Cost;
 
@@ -61,7 +61,6 @@ use crate::policy::Cost;
 #[derive(Clone, Debug)]
 pub struct RateLimit<C: Cost = u32> {
     ask: Ask<C>,
-    max_wait: Option<Duration>,
 }
 
 impl<C: Cost> RateLimit<C> {
@@ -102,20 +101,20 @@ impl<C: Cost> RateLimit<C> {
     pub fn by<L: OwnedLimiter<Cost = C>>(
         choose: impl Fn(&Parts) -> L + Send + Sync + 'static,
     ) -> Self {
-        Self { ask: Ask::by(choose), max_wait: None }
+        Self { ask: Ask::by(choose) }
     }
 
     /// Sets the cost of a request. Default: one permit, of each part of a tuple.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> Self {
-        Self { ask: self.ask.cost(cost), ..self }
+        Self { ask: self.ask.cost(cost) }
     }
 
     /// The longest wait. A request that cannot be granted in this time is refused at once: [`refusal`]. Default: no
     /// bound.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        Self { max_wait: Some(max_wait), ..self }
+        Self { ask: self.ask.within(Some(max_wait)) }
     }
 }
 
@@ -126,8 +125,7 @@ impl<C: Cost> Middleware for RateLimit<C> {
         next: MiddlewareNext,
     ) -> Result<Response<Body>, Error> {
         let (parts, body) = request.into_parts();
-        let (limiter, cost) = self.ask.of(&parts);
-        let grant = acquire_within(&limiter, cost, self.max_wait).blocking_wait();
+        let grant = self.ask.of(&parts).2.blocking_wait();
         let mut grant = grant.map_err(|error| Error::Other(Box::new(error)))?;
         let response = next.handle(Request::from_parts(parts, body));
         hear(&mut grant, &response);

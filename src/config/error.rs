@@ -1,6 +1,5 @@
 //! The error of a text that is not a limit, or of a name that is none.
 
-use std::convert::Infallible;
 use std::fmt;
 
 use crate::units::text::Fault;
@@ -22,7 +21,7 @@ use crate::units::text::Fault;
 ///      a rate must be from 1 per day to 1e9 per second, not 0.0 per second"
 /// );
 /// let error = Limits::per_host("10/s")?.named("https://example.org", "5/s").unwrap_err();
-/// assert_eq!((error.text(), error.word()), ("https://example.org", "https://example.org"));
+/// assert_eq!((error.column(), error.word()), (1, "https://example.org"));
 /// # Ok::<(), tollgate::InvalidLimit>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,12 +35,6 @@ pub struct InvalidLimit {
 impl InvalidLimit {
     pub(super) fn new(what: &'static str, text: &str, fault: Fault) -> Self {
         Self { text: text.to_owned(), fault, what }
-    }
-
-    /// The whole text of the limit, or of the name.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
     }
 
     /// The part of the text that is wrong; empty at the end, where something is missing.
@@ -75,10 +68,3 @@ impl fmt::Display for InvalidLimit {
 }
 
 impl std::error::Error for InvalidLimit {}
-
-/// For a limit that is not a text.
-impl From<Infallible> for InvalidLimit {
-    fn from(never: Infallible) -> Self {
-        match never {}
-    }
-}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_core::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
-use serde_core::ser::{Serialize, SerializeMap, Serializer};
+use serde_core::ser::{Serialize, Serializer};
 
 use super::limits::Limits;
 use super::names::Per;
@@ -56,26 +56,17 @@ as_text! {
     Rate: "a rate such as \"100/min\"" by str::parse,
     AnyPolicy: "a limit such as \"100/min\"" by str::parse,
     AllOf: "limits such as \"10/s, 1000/h\"" by str::parse,
-    Per: "one of name, host, route, api-key, all" by |name: &str| {
-        let at = Per::NAMES.iter().position(|known| *known == name);
-        let unknown = || -> de::value::Error { de::Error::unknown_variant(name, Per::NAMES) };
-        at.map(|at| Per::ALL[at]).ok_or_else(unknown)
-    },
 }
 
-/// As a table with `per`, `default` and `limits`.
-impl Serialize for Limits {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let entries = 1 + usize::from(self.default.is_some()) + usize::from(!self.named.is_empty());
-        let mut map = serializer.serialize_map(Some(entries))?;
-        map.serialize_entry("per", &self.per)?;
-        if let Some(limit) = &self.default {
-            map.serialize_entry("default", limit)?;
-        }
-        if !self.named.is_empty() {
-            map.serialize_entry("limits", &self.named)?;
-        }
-        map.end()
+const PER: [(&str, Per); 3] = [("name", Per::Name), ("host", Per::Host), ("route", Per::Route)];
+
+/// From text.
+impl<'de> Deserialize<'de> for Per {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        from_text(deserializer, "one of name, host, route", |name| {
+            let per = PER.iter().find(|(known, _)| *known == name).map(|(_, per)| *per);
+            per.ok_or_else(|| format!("unknown {name:?}: expected one of name, host, route"))
+        })
     }
 }
 
@@ -126,7 +117,7 @@ impl<'de> Deserialize<'de> for Limits {
                 // What a name means depends on `per`, which may stand behind it.
                 named
                     .into_iter()
-                    .try_fold(limits, |limits, (name, limit)| limits.named(name, limit))
+                    .try_fold(limits, |limits, (name, limit)| limits.list(name, limit))
                     .map_err(de::Error::custom)
             }
         }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::limits::Limits;
-use super::names::Per;
 use crate::clock::Clock;
 use crate::keyed::KeyedRateLimiter;
 use crate::keyed::at_key::AtKey;
@@ -42,9 +41,6 @@ pub struct RateLimiters {
     /// The limits in force.
     limits: Arc<Mutex<Arc<Limits>>>,
 }
-
-/// The key of all names together.
-const ALL: &str = "";
 
 /// The limit of each key by what is in force when it is asked. A name without a limit is not limited.
 #[inline]
@@ -87,8 +83,7 @@ impl RateLimiters {
         Self { keyed: options(builder).absent_is_new(true).build(), limits }
     }
 
-    /// The limiter of a name; with [`Per::All`] the limiter of all names, unless the name is listed. `None` if
-    /// calls of this name are not limited.
+    /// The limiter of a name. `None` if calls of this name are not limited.
     ///
     /// It takes a name and no memory. Look it up for each call, so that a name that is listed later gets its own
     /// limiter.
@@ -103,10 +98,8 @@ impl RateLimiters {
     #[must_use]
     #[inline]
     pub fn at(&self, name: &str) -> Option<AtKey<'static, 'static, str, AllOf>> {
-        let limits = self.in_force();
-        limits.get(name)?;
-        let is_shared = limits.per == Per::All && limits.listed(name).is_none();
-        Some(self.keyed.at(if is_shared { ALL } else { name }).into_owned())
+        self.in_force().get(name)?;
+        Some(self.keyed.at(name).into_owned())
     }
 
     /// Puts other limits into force, even for callers that already wait. Each name keeps its history and
@@ -149,8 +142,7 @@ impl RateLimiters {
         Arc::clone(&self.limits.lock())
     }
 
-    /// The table of all names, with all methods by name. A name without a limit is not limited there; the key of
-    /// [`Per::All`] is empty.
+    /// The table of all names, with all methods by name. A name without a limit is not limited there.
     #[must_use]
     #[inline]
     pub fn keyed(&self) -> &KeyedRateLimiter<String, AllOf> {

@@ -1,14 +1,15 @@
 //! Limits by name: the quotas of the APIs that a program calls.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::error::InvalidLimit;
+#[cfg(feature = "reqwest")]
+use super::names::Host;
 use super::names::{self, Per, Template};
 use crate::policy::any::AllOf;
 use crate::units::text::Fault;
 
-/// The limits of a program: one for each host, route, API key or name that it lists, and one for the others.
+/// The limits of a program: one for each host, route or name that it lists, and one for the others.
 ///
 /// This is the data: made here, or read from a file with the feature `serde`.
 /// [`RateLimiters`](crate::RateLimiters) are the limiters that enforce it.
@@ -33,7 +34,7 @@ use crate::units::text::Fault;
 /// With the feature `serde`; TOML, JSON and YAML read the same:
 ///
 /// ```toml
-/// per = "host"        # or "route", "api-key", "all"; without it the program names what it calls
+/// per = "host"        # or "route"; without it the program names what it calls
 /// default = "10/s"    # each host that is not listed; without it unlisted hosts are not limited
 ///
 /// [limits]
@@ -48,7 +49,7 @@ use crate::units::text::Fault;
 /// fields of a struct of your own. They are read and written as their texts.
 ///
 /// The file does not bound the queues; [`RateLimiters::with_options`](crate::RateLimiters::with_options) does.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub(super) per: Per,
     pub(super) default: Option<AllOf>,
@@ -61,14 +62,10 @@ macro_rules! per {
     ($($name:ident $per:ident $doc:literal,)+) => {$(
         #[doc = $doc]
         ///
-        /// The limit is a text, an [`AnyPolicy`](crate::AnyPolicy) or an [`AllOf`].
-        ///
         /// # Errors
         ///
-        /// [`InvalidLimit`] if it is a text and not a limit.
-        pub fn $name(
-            limit: impl TryInto<AllOf, Error: Into<InvalidLimit>>,
-        ) -> Result<Self, InvalidLimit> {
+        /// [`InvalidLimit`] if the text is not a limit.
+        pub fn $name(limit: impl AsRef<str>) -> Result<Self, InvalidLimit> {
             Self::new(Per::$per).others(limit)
         }
     )+};
@@ -80,8 +77,6 @@ impl Limits {
         per_host Host "The same limit for each host.",
         per_route Route "One limit for each host, for its calls in no listed route; routes with limits of their own \
             are [`named`](Self::named), as paths may have ids without end.",
-        per_api_key ApiKey "The same limit for each API key.",
-        all All "One limit for all calls together.",
     }
 
     /// No limit yet. A name that is not listed is not limited, unless [`others`](Self::others) says so.
@@ -90,25 +85,23 @@ impl Limits {
         Self { per, default: None, named: BTreeMap::new(), templates: BTreeMap::new() }
     }
 
-    /// Sets the limit of one name, its own and not a part of the default. The same name again replaces its limit.
+    /// Sets the limit of one name, its own and not a part of the default. The same name again replaces its limit. That of a
+    /// policy is its text: `policy.to_string()`.
     ///
     /// How a name is written:
     ///
     /// - [`Per::Host`]: a host, with a port if that is not 80 or 443: `api.github.com`, `localhost:3000`,
     ///   `[::1]:3000`; or `*.github.com`, all hosts under one. Without a scheme or a path.
-    /// - [`Per::Route`]: `[METHOD ][host]/path`, where `{id}` is one part of the path or some of it, and `{*rest}`
-    ///   at the end all that follows: `GET api.github.com/users/{id}`, `/search/{*rest}`, `*.github.com/search`. A
-    ///   host alone is all its paths.
-    /// - [`Per::Name`], [`Per::All`]: any text that is not empty; a `*` in it stands for any text: `customer-*`.
-    /// - [`Per::ApiKey`]: the key.
+    /// - [`Per::Route`]: `[METHOD ][host]/path`, where `{id}` is one part of the path, and `{*rest}` at the end all that
+    ///   follows: `GET api.github.com/users/{id}`, `/search/{*rest}`, `*.github.com/search`. A host alone is all its paths.
+    /// - [`Per::Name`]: any text without a `*`.
     ///
-    /// The most specific name wins: the name in full, then the name with the most text beside its `*`. Each host or
-    /// name that a `*` matches has a limiter of its own with that limit. A route has one for all that it matches,
-    /// and so has `*.github.com` as a route.
+    /// The most specific name wins: the host in full, then the longest with a `*`. Each host that a `*` matches has a
+    /// limiter of its own with that limit. A route has one for all that it matches, and so has `*.github.com` as a route.
     ///
     /// # Errors
     ///
-    /// [`InvalidLimit`] if the limit is a text and not a limit, the name could match nothing as it is written, or
+    /// [`InvalidLimit`] if the text is not a limit, the name could match nothing as it is written, or
     /// the host or route is listed in another spelling.
     ///
     /// ```
@@ -122,11 +115,14 @@ impl Limits {
     /// # Ok::<(), tollgate::InvalidLimit>(())
     /// ```
     pub fn named(
-        mut self,
+        self,
         name: impl Into<String>,
-        limit: impl TryInto<AllOf, Error: Into<InvalidLimit>>,
+        limit: impl AsRef<str>,
     ) -> Result<Self, InvalidLimit> {
-        let (name, limit) = (name.into(), limit.try_into().map_err(Into::into)?);
+        self.list(name.into(), limit.as_ref().parse()?)
+    }
+
+    pub(super) fn list(mut self, name: String, limit: AllOf) -> Result<Self, InvalidLimit> {
         let wrong = |fault| InvalidLimit::new("name", &name, fault);
         if let Some(template) = names::check(self.per, &name).map_err(wrong)? {
             let listed = self.templates.entry(template).or_insert_with(|| name.clone());
@@ -143,13 +139,9 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`InvalidLimit`] if the limit is a text and not a limit.
-    pub fn others(
-        mut self,
-        limit: impl TryInto<AllOf, Error: Into<InvalidLimit>>,
-    ) -> Result<Self, InvalidLimit> {
-        self.default = Some(limit.try_into().map_err(Into::into)?);
-        Ok(self)
+    /// [`InvalidLimit`] if the text is not a limit.
+    pub fn others(self, limit: impl AsRef<str>) -> Result<Self, InvalidLimit> {
+        Ok(Self { default: Some(limit.as_ref().parse()?), ..self })
     }
 
     /// What the names stand for.
@@ -158,26 +150,18 @@ impl Limits {
         self.per
     }
 
-    /// The limit of a name: its own, of the most specific name with a `*` that matches, or the default. `None`:
+    /// The limit of a name: its own, of the most specific host with a `*` that matches, or the default. `None`:
     /// calls of this name are not limited.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&AllOf> {
-        self.listed(name).or(self.default.as_ref())
-    }
-
-    /// The limit of a name that is listed, in full or by a `*`.
-    pub(super) fn listed(&self, name: &str) -> Option<&AllOf> {
-        self.named.get(name).or_else(|| match self.per {
-            Per::Host => self.matched(&name.to_ascii_lowercase()),
-            Per::Name | Per::All => self.matched(name),
-            // Of routes only those who see requests know what matches.
-            Per::Route | Per::ApiKey => None,
-        })
-    }
-
-    fn matched(&self, name: &str) -> Option<&AllOf> {
-        let (_, listed) = self.templates.iter().find(|(listed, _)| listed.host.matches(name))?;
-        self.named.get(listed)
+        // Of routes only those who see requests know what matches.
+        let matching = || {
+            let host = name.to_ascii_lowercase();
+            let mut all = self.templates.iter().filter(|_| self.per == Per::Host);
+            all.find(|(listed, _)| listed.host.matches(&host))
+        };
+        let listed = self.named.get(name).or_else(|| self.named.get(matching()?.1));
+        listed.or(self.default.as_ref())
     }
 
     /// The name of the limit of a request by its host or route: as it is listed, or the host.
@@ -186,26 +170,14 @@ impl Limits {
         let mut all = self.templates.iter();
         let found = all.find(|(template, _)| template.matches(method, host, path));
         // Each host that a `*` matches has a limiter of its own, and a route has one for all that it matches.
-        let is_one =
-            |(template, _): &(&Template, _)| self.per == Per::Route || !template.host.has_star;
+        let is_one = |(template, _): &(&Template, _)| {
+            self.per == Per::Route || matches!(template.host, Host::Named(_))
+        };
         found.filter(is_one).map_or(host, |(_, name)| name).to_owned()
     }
 
     /// The names with a limit of their own, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.named.keys().map(String::as_str)
-    }
-}
-
-/// Without the names that are API keys.
-impl fmt::Debug for Limits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Limits");
-        shown.field("per", &self.per).field("default", &self.default);
-        match self.per {
-            Per::ApiKey => shown.field("named", &self.named.values().collect::<Vec<_>>()),
-            _ => shown.field("named", &self.named),
-        };
-        shown.finish()
     }
 }

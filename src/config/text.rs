@@ -303,20 +303,6 @@ impl FromStr for AllOf {
     }
 }
 
-macro_rules! from_text {
-    ($($text:ty,)+) => {$(
-        /// The text of limits; see [`FromStr`](#impl-FromStr-for-AllOf).
-        impl TryFrom<$text> for AllOf {
-            type Error = InvalidLimit;
-
-            fn try_from(text: $text) -> Result<Self, InvalidLimit> {
-                text.parse()
-            }
-        }
-    )+};
-}
-from_text! { &str, &String, String, }
-
 fn all(cursor: &mut Cursor<'_>) -> Result<AllOf, Fault> {
     let mut parts = Vec::new();
     loop {

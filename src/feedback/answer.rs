@@ -1,6 +1,5 @@
 //! What a response says.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::time::Duration;
 
@@ -137,7 +136,7 @@ pub struct Answer {
     /// The server's clock, since the Unix epoch.
     pub date: Option<Duration>,
     /// The name of the first dialect that applies.
-    pub dialect: Option<Cow<'static, str>>,
+    pub dialect: Option<&'static str>,
     /// Which of the server's quotas the meters are of.
     pub bucket: Option<String>,
     /// Whether each channel, guild and webhook has one of that name.

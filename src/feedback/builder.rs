@@ -1,6 +1,5 @@
 //! The builder of a [`Feedback`].
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +13,7 @@ use crate::limiter::OwnedLimiter;
 use crate::observe::{Event, Reports};
 use crate::policy::unlimited::Unlimited;
 use crate::rate_limiter::RateLimiter;
-use crate::retry::{self, RetryBudget};
-use crate::sync::{AtomicBool, Mutex};
+use crate::sync::Mutex;
 use crate::units::Rate;
 
 /// A server may not stop a limiter for longer than this by default: GitHub's windows are as long.
@@ -29,25 +27,25 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// use tollgate::{InFlight, RateLimiter};
 ///
 /// let feedback = Feedback::builder(RateLimiter::new(InFlight::new(10)))
-///     .dialects(Dialects::only(Dialect::anthropic()))
+///     .dialects(Dialects::only(Dialect::ANTHROPIC))
 ///     .max_wait(Duration::from_secs(120))
 ///     .build();
 /// assert_eq!(feedback.stats().answers, 0);
 /// ```
 #[derive(Clone)]
+#[allow(missing_debug_implementations)] // it has closures
 #[must_use = "a builder does nothing until it is built"]
 pub struct FeedbackBuilder<L: OwnedLimiter> {
     limiter: L,
     pub(super) options: Options,
     reports: Reports,
     search: Option<Search>,
-    retries: Option<f64>,
 }
 
 impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// The dialects to read; by default all that are known.
     pub fn dialects(mut self, dialects: Dialects) -> Self {
-        self.options.dialects = Arc::new(dialects);
+        self.options.dialects = dialects;
         self
     }
 
@@ -123,12 +121,6 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         self
     }
 
-    /// The wait for the server from which a call makes an [`Event::Waited`]. Default: one second.
-    pub fn slow_wait(mut self, wait: Duration) -> Self {
-        self.reports.slow_wait = wait;
-        self
-    }
-
     /// What each number of a cost counts: `None` for what the server says nothing about, such as places in
     /// flight. Numbers that count the same are added. If none counts requests, each call is one.
     ///
@@ -172,18 +164,6 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         self
     }
 
-    /// The share of all calls that may be retries, for [`may_retry`](Feedback::may_retry). Ten at first and one every
-    /// ten seconds are allowed besides. By default any number may.
-    ///
-    /// # Panics
-    ///
-    /// If `share` is not between 0 and 1.
-    #[track_caller]
-    pub fn retries(self, share: f64) -> Self {
-        retry::check(share);
-        Self { retries: Some(share), ..self }
-    }
-
     /// The seed of the random numbers that keep clients out of step, for tests. Zero: another one each time.
     #[doc(hidden)]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -194,14 +174,13 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// The feedback. It uses the limiter's clock.
     #[must_use]
     pub fn build(self) -> Feedback<L> {
-        let Self { limiter, options, mut reports, search, retries } = self;
+        let Self { limiter, options, mut reports, search } = self;
         let clock = limiter.clock().clone();
         reports.name = limiter.name().map(Into::into);
         let state = State::new(search.map(Box::new), clock.now());
         let gate = RateLimiter::reporting(state.gate(), &clock, reports);
         let state = Mutex::new(state);
-        let retries = retries.map(|share| RetryBudget::with_clock(share, clock));
-        let shared = Arc::new(Shared { limiter, gate, options, state, retries });
+        let shared = Arc::new(Shared { limiter, gate, options, state });
         Feedback { shared, home: None }
     }
 }
@@ -217,18 +196,12 @@ impl<L: OwnedLimiter> Feedback<L> {
     pub fn builder(limiter: L) -> FeedbackBuilder<L> {
         let options = Options {
             units: None,
-            dialects: Dialects::known(),
+            dialects: Dialects::default(),
             judge: None,
-            is_alone: Arc::new(AtomicBool::new(true)),
+            is_alone: true,
             max_wait: MAX_WAIT,
         };
-        FeedbackBuilder {
-            limiter,
-            options,
-            reports: Reports::default(),
-            search: None,
-            retries: None,
-        }
+        FeedbackBuilder { limiter, options, reports: Reports::default(), search: None }
     }
 }
 
@@ -255,15 +228,9 @@ impl<L: OwnedLimiter> Feedback<L> {
 pub type Adaptive = Feedback<RateLimiter<Unlimited>>;
 
 impl Adaptive {
-    /// Finds what a server bears, from this rate on. A tenth of the calls may be [retries](Feedback::may_retry).
+    /// Finds what a server bears, from this rate on.
     #[must_use]
     pub fn starting_at(rate: Rate) -> Self {
-        Self::builder(RateLimiter::new(Unlimited)).start(rate).retries(0.1).build()
-    }
-}
-
-impl<L: OwnedLimiter> fmt::Debug for FeedbackBuilder<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FeedbackBuilder").field("limiter", &self.limiter).finish_non_exhaustive()
+        Self::builder(RateLimiter::new(Unlimited)).start(rate).build()
     }
 }

@@ -10,7 +10,6 @@ use http::{HeaderMap, StatusCode};
 
 use super::answer::{Answer, Verdict};
 use super::gate::{Gate, LEARNED, Units, array};
-use super::grpc;
 use super::headers::{Headers, Judged};
 use super::observer::Feedback;
 use super::state::{Action, State};
@@ -58,7 +57,7 @@ pub struct Call<L: OwnedLimiter> {
     /// Its place in flight at the server. `None` once its answer was observed.
     place: Option<Grant<'static, Gate>>,
     sent: Nanos,
-    /// The head of its response, if the rest may say more.
+    /// The head of its response, while its body is read.
     head: Option<Box<(StatusCode, HeaderMap)>>,
 }
 
@@ -91,8 +90,6 @@ impl<L: OwnedLimiter> Call<L> {
         headers: &H,
         body: &[u8],
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
-        // It is not heard again with the rest of the body.
-        self.head = None;
         self.answered(status.into(), headers.fields(), Some(body))
     }
 
@@ -122,7 +119,11 @@ impl<L: OwnedLimiter> Call<L> {
                 }
             }
         }
-        let action = self.learn(&answer);
+        let mut action = self.learn(&answer);
+        if self.feedback.home.is_some() && answer.bucket.is_some() {
+            // The limiter is for other buckets as well.
+            action = Action::default();
+        }
         let shared = Arc::clone(&self.feedback.shared);
         async move {
             shared.apply(action).await;
@@ -144,16 +145,8 @@ impl<L: OwnedLimiter> Call<L> {
         left.change(|state| state.answered(array(units)));
     }
 
-    /// Observes it at once: over Redis, what is still to be done is returned, and a pause is sent.
-    fn hear_now(&mut self, status: StatusCode, headers: &HeaderMap) -> Hearing {
-        let mut rest = Box::pin(self.observe(status, headers));
-        if rest.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
-            return None;
-        }
-        Some(Box::pin(async { drop(rest.await) }))
-    }
-
-    /// More of the response is to come. If the call is dropped before, it hears the head alone.
+    /// The body is read now. If the call is dropped meanwhile, it hears the head.
+    #[cfg(feature = "reqwest")]
     pub(crate) fn keep_head(&mut self, status: StatusCode, headers: &HeaderMap) {
         self.head = Some(Box::new((status, headers.clone())));
     }
@@ -266,10 +259,8 @@ impl<L: OwnedLimiter> Call<L> {
 
 impl<L: OwnedLimiter> Drop for Call<L> {
     fn drop(&mut self) {
-        // A head whose rest will not arrive, unless it is gRPC's: that says nothing by itself.
-        let head = self.head.take().filter(|head| !grpc::is_open(head.0, &head.1));
-        if let (Some(head), Some(_)) = (head, &self.place) {
-            in_drop(|| drop(self.hear_now(head.0, &head.1)));
+        if let Some(head) = self.head.take() {
+            in_drop(|| drop(self.receive(Reply::Head(head.0, &head.1))));
         }
         self.lose(State::lost);
     }
@@ -328,30 +319,21 @@ impl<L: OwnedLimiter> Granted for Call<L> {
 
     // The limiter may learn as well.
     fn receive(&mut self, reply: Reply<'_>) -> Hearing {
-        let own = match reply {
+        let own: Hearing = match reply {
             // A middleware that has read the body has observed it.
             Reply::Head(..) if self.place.is_none() => None,
-            Reply::Head(status, headers) if grpc::is_open(status, headers) => {
-                self.keep_head(status, headers);
-                None
+            Reply::Head(status, headers) => {
+                let mut rest = Box::pin(self.observe(status, headers));
+                // In process it is done; over Redis a pause is sent.
+                let polled = rest.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                if polled.is_ready() { None } else { Some(Box::pin(async { drop(rest.await) })) }
             }
-            Reply::Head(status, headers) => self.hear_now(status, headers),
-            // A message says that the call was taken.
-            Reply::Body(trailers) => self.head.take().and_then(|head| {
-                let (status, mut headers) = *head;
-                headers.extend(trailers.cloned().unwrap_or_default());
-                self.hear_now(status, &headers)
-            }),
             Reply::Failure => {
                 self.failed();
                 None
             }
         };
         both(own, self.grant.as_mut().and_then(|grant| grant.receive(reply)))
-    }
-
-    fn hears_body(&self) -> bool {
-        self.head.is_some() || self.grant.as_ref().is_some_and(Granted::hears_body)
     }
 }
 
@@ -390,9 +372,6 @@ impl<L: OwnedLimiter> Feedback<L> {
         before: Duration,
     ) -> Call<L> {
         self.shared.state.lock().send(array(place.cost()));
-        if let Some(retries) = &self.shared.retries {
-            retries.on_call();
-        }
         let sent = self.shared.limiter.clock().now();
         Call { feedback: self.clone(), grant, before, place: Some(place), sent, head: None }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::answer::{Meter, Unit};
 use super::quota::Reader;
-use super::text::{When, base64, whole};
+use super::text::{When, whole};
 
 /// Splits what is not in quotes.
 fn split(text: &str, at: char) -> impl Iterator<Item = &str> {
@@ -27,8 +27,8 @@ struct Item<'a> {
     unit: Option<Unit>,
     number: u64,
     time: Option<Duration>,
-    /// Such as a user or an application.
-    partition: Option<String>,
+    /// Such as a user or an application, in Base64.
+    partition: Option<&'a str>,
 }
 
 impl<'a> Item<'a> {
@@ -48,7 +48,6 @@ impl<'a> Item<'a> {
             let of = |name: &&str| parameters.iter().find(|(other, _)| other == name);
             names.iter().find_map(of).map(|(_, value)| *value)
         };
-        let partition = |key: &str| base64(key.strip_prefix(':')?.strip_suffix(':')?);
         let time = match get(times) {
             Some(text) => Some(Duration::from_secs(whole(text)?)),
             None => None,
@@ -62,7 +61,7 @@ impl<'a> Item<'a> {
             },
             number: whole(get(numbers)?)?,
             time,
-            partition: get(&["pk"]).and_then(partition).map(|key| key.escape_ascii().to_string()),
+            partition: get(&["pk"]).map(|key| key.trim_matches(':')),
         })
     }
 }
@@ -100,7 +99,7 @@ pub(super) fn read(reader: &mut Reader<'_>, limits: &str, policies: &str) {
         reader.answer.meters.push((unit, meter));
         partitions.extend(item.partition);
     }
-    let counted = policies.into_iter().flatten().filter(|policy| policy.unit.is_some());
+    let counted = policies.iter().flatten().filter(|policy| policy.unit.is_some());
     partitions.extend(counted.filter_map(|policy| policy.partition));
     partitions.sort();
     partitions.dedup();

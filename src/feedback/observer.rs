@@ -2,9 +2,7 @@
 //! follows from it.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use super::answer::{Answer, Unit};
@@ -19,8 +17,7 @@ use crate::error::Error;
 use crate::limiter::OwnedLimiter;
 use crate::policy::Cost;
 use crate::rate_limiter::RateLimiter;
-use crate::retry::RetryBudget;
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::Mutex;
 use crate::units::{Nanos, Rate};
 
 /// A limiter that learns from each response: see the [module](super).
@@ -75,19 +72,14 @@ impl<L: OwnedLimiter> Feedback<L> {
         &self.shared.limiter
     }
 
-    /// Whether a client that can read the body of a response does so: because the program judges it, or as it may name a
-    /// time.
+    /// Whether a client reads the body of a response: because the program judges it, or as Google's refusals name a time
+    /// there.
     #[cfg(feature = "reqwest")]
     pub(crate) fn wants_body(&self, status: http::StatusCode, headers: &http::HeaderMap) -> bool {
-        let options = &self.shared.options;
-        let is_open = || {
-            let answer = options.dialects.read(status, headers);
-            answer.is_refused() && answer.wait.is_none()
-        };
-        let kind = headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        let is_json = || kind.is_some_and(|kind| kind.contains("json"));
-        (status.is_client_error() || status.is_server_error())
-            && (options.judge.is_some() || is_json() && is_open())
+        let kind = headers.get(http::header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
+        let is_json = kind.windows(4).any(|part| part == b"json");
+        let is_error = status.is_client_error() || status.is_server_error();
+        is_error && (self.shared.options.judge.is_some() || status.as_u16() == 429 && is_json)
     }
 
     /// What remains of the server's quota, if it has said so and its window still lasts. Calls under way may or
@@ -120,23 +112,6 @@ impl<L: OwnedLimiter> Feedback<L> {
         self.shared.state.lock().server_state(now)
     }
 
-    /// Whether a failed call may be retried: at most a [share](super::FeedbackBuilder::retries) of all calls may. If so, it
-    /// counts as a retry: [`acquire`](Self::acquire) its permits and send it.
-    ///
-    /// ```
-    /// use tollgate::feedback::Feedback;
-    /// use tollgate::{InFlight, ManualClock, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
-    /// let feedback = Feedback::builder(limiter).retries(0.1).build();
-    /// // Before the first call there are ten.
-    /// assert_eq!((0..20).filter(|_| feedback.may_retry()).count(), 10);
-    /// ```
-    #[must_use]
-    pub fn may_retry(&self) -> bool {
-        self.shared.retries.as_ref().is_none_or(|retries| retries.may_retry())
-    }
-
     /// Counters since it was made.
     #[must_use]
     pub fn stats(&self) -> FeedbackStats {
@@ -147,16 +122,6 @@ impl<L: OwnedLimiter> Feedback<L> {
     pub(super) fn is_idle(&self) -> bool {
         let now = self.shared.limiter.clock().now();
         Arc::strong_count(&self.shared) == 1 && self.shared.state.lock().is_idle(now)
-    }
-
-    /// Ends the pause that was asked of the limiter.
-    pub(super) fn let_go(&self) {
-        let now = self.shared.limiter.clock().now();
-        if self.shared.state.lock().pauses_limiter(now) {
-            let resumed = pin!(self.shared.limiter.resume());
-            // Done from the first poll on, also over Redis.
-            let _ = resumed.poll(&mut Context::from_waker(Waker::noop()));
-        }
     }
 
     /// Forgets what the server said and what was learned, and ends a pause of the limiter: for a caller that knows
@@ -203,10 +168,10 @@ type Judge = dyn Fn(&Judged<'_>, &mut Answer) + Send + Sync;
 pub(super) struct Options {
     /// What each number of a cost counts, if the program has said so.
     pub(super) units: Option<Vec<Option<Unit>>>,
-    pub(super) dialects: Arc<Dialects>,
+    pub(super) dialects: Dialects,
     pub(super) judge: Option<Arc<Judge>>,
     /// Whether the limiter serves this server alone, so that it may be paused.
-    pub(super) is_alone: Arc<AtomicBool>,
+    pub(super) is_alone: bool,
     pub(super) max_wait: Duration,
 }
 
@@ -215,7 +180,6 @@ pub(super) struct Shared<L: OwnedLimiter> {
     pub(super) gate: RateLimiter<Gate>,
     pub(super) options: Options,
     pub(super) state: Mutex<State>,
-    pub(super) retries: Option<RetryBudget>,
 }
 
 impl Options {
@@ -296,7 +260,7 @@ impl<L: OwnedLimiter> Shared<L> {
 
     /// Pauses or resumes the limiter after an answer.
     pub(super) async fn apply(&self, action: Action) {
-        if !self.options.is_alone.load(Ordering::Acquire) {
+        if !self.options.is_alone {
             return;
         }
         let changed = match action.pause {

@@ -9,24 +9,61 @@ use std::time::Duration;
 
 use super::answer::{Answer, Meter, Unit};
 use super::headers::Judged;
-use super::text::{Form, When, permits, times, whole};
+use super::text::{When, permits, time, times, whole};
 
+/// What a header field of a [`Dialect`](super::Dialect) means.
+///
+/// Numbers may have decimals or parameters. A time is a number of seconds, `1m30s`, `00:01:30`, or a date: RFC 3339, one of
+/// HTTP's, or a number from 10^9 on, which is seconds since the epoch, from 10^12, 10^15 and 10^18 on milliseconds,
+/// microseconds and nanoseconds.
+///
+/// ```
+/// use tollgate::feedback::{Dialect, Dialects, Field, Unit};
+///
+/// let beta = Dialect::new("beta", &[("beta-ratelimit", Field::Structured("beta-ratelimit-policy"))]);
+/// let answer = Dialects::default().with(beta).read(200u16, &[("Beta-RateLimit", "\"default\";r=50;t=30")]);
+/// assert_eq!(answer.meter(Unit::Requests).unwrap().remaining, Some(50));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    Limit,
-    Remaining,
-    /// And the limit: `32/40`.
-    Used,
-    Reset(Form),
+#[non_exhaustive]
+pub enum Field {
+    /// The dialect applies only to responses with a field that is marked so: for names that other APIs share.
+    Mark,
+    /// The quota of a window.
+    Limit(Unit),
+    /// What remains of it.
+    Remaining(Unit),
+    /// What was used of it, and the quota: `32/40`.
+    Used(Unit),
+    /// When it is there again.
+    Reset(Unit),
+    /// The same, in milliseconds from now.
+    ResetMillis(Unit),
+    /// All fields whose names begin so, followed by `limit`, `remaining` or `reset` and perhaps the name of the quota.
+    Family,
+    /// As `RateLimit` of the IETF's current drafts, with the field that is as its `RateLimit-Policy`.
+    Structured(&'static str),
+    /// The time to wait after a refusal. It goes before [`Retry-After`](super#how-long-to-wait).
+    Wait,
+    /// The same in milliseconds.
+    WaitMillis,
+    /// The name of the quota.
+    Bucket,
+    /// The name of a quota that each channel, guild and webhook has for itself.
+    BucketOfResource,
+    /// `true` if a refusal holds for all quotas.
+    Global,
+    /// `grpc-status`.
+    Grpc,
 }
 
 /// The words. Of two for one part the first counts.
-const WORDS: [(&str, Part); 5] = [
-    ("remaining", Part::Remaining),
-    ("reset-after", Part::Reset(Form::Any)),
-    ("reset", Part::Reset(Form::Any)),
-    ("limit", Part::Limit),
-    ("total", Part::Limit),
+const WORDS: [(&str, fn(Unit) -> Field); 5] = [
+    ("remaining", Field::Remaining),
+    ("reset-after", Field::Reset),
+    ("reset", Field::Reset),
+    ("limit", Field::Limit),
+    ("total", Field::Limit),
 ];
 
 const WAIT: &str = "retry-after";
@@ -78,17 +115,19 @@ impl<'a> Reader<'a> {
         Self { response, unread, quotas: Vec::new(), answer }
     }
 
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.response.fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
+    }
+
     // Inlined: most names are not there.
     #[inline]
     pub(super) fn get(&self, name: &str) -> Option<Cow<'a, str>> {
-        let mut names = self.response.fields.iter().map(|(name, _)| name);
-        let is_there = names.any(|other| other.eq_ignore_ascii_case(name));
-        if is_there { self.response.field(name) } else { None }
+        if self.has(name) { self.response.field(name) } else { None }
     }
 
     /// A time: the longest, if the field was sent several times.
-    pub(super) fn time(&mut self, name: &str, form: Form) -> Option<When> {
-        let times = times(form, &self.get(name)?);
+    pub(super) fn time(&mut self, name: &str, is_millis: bool) -> Option<When> {
+        let times = times(&self.get(name)?, is_millis);
         let now = self.answer.date.unwrap_or_default();
         let time = times.and_then(|times| times.into_iter().max_by_key(|time| time.after(now)));
         self.answer.malformed += u32::from(time.is_none());
@@ -101,7 +140,7 @@ impl<'a> Reader<'a> {
         let waits = self.unread.iter();
         let waits = waits.filter(|name| name.contains(WAIT) && !name.ends_with("-ms")).cloned();
         let waits: Vec<_> = waits.collect();
-        waits.iter().filter_map(|name| self.time(name, Form::Any)).max()
+        waits.iter().filter_map(|name| self.time(name, false)).max()
     }
 
     pub(super) fn has_family(&self, prefix: &str) -> bool {
@@ -115,13 +154,21 @@ impl<'a> Reader<'a> {
         found.sort();
         for ((word, of), name) in found {
             if let Some(unit) = unit(&of) {
-                self.quota(&name, unit, &format!("{prefix}{of}"), WORDS[word].1);
+                self.quota(&name, &format!("{prefix}{of}"), WORDS[word].1(unit));
             }
         }
     }
 
-    /// Reads a part of the quota `of`.
-    pub(super) fn quota(&mut self, name: &str, unit: Unit, of: &str, part: Part) {
+    /// Reads a field of the quota `of`.
+    pub(super) fn quota(&mut self, name: &str, of: &str, field: Field) {
+        let (Field::Limit(unit)
+        | Field::Remaining(unit)
+        | Field::Used(unit)
+        | Field::Reset(unit)
+        | Field::ResetMillis(unit)) = field
+        else {
+            return;
+        };
         let Some(text) = self.get(name) else { return };
         self.unread.retain(|unread| !unread.eq_ignore_ascii_case(name));
         let at = self.quotas.iter().position(|(other, name, _)| (*other, &**name) == (unit, of));
@@ -129,7 +176,7 @@ impl<'a> Reader<'a> {
             self.quotas.push((unit, of.to_owned(), Quota::default()));
             self.quotas.len() - 1
         });
-        self.answer.malformed += u32::from(self.quotas[at].2.read(part, &text).is_none());
+        self.answer.malformed += u32::from(self.quotas[at].2.read(field, &text).is_none());
     }
 
     /// A dialect has been read: one meter for each quota, and each limiter of a chain.
@@ -158,22 +205,22 @@ fn fill<T>(part: &mut Vec<T>, read: Vec<T>) {
 
 impl Quota {
     /// `None`: it is malformed.
-    fn read(&mut self, part: Part, text: &str) -> Option<()> {
+    fn read(&mut self, field: Field, text: &str) -> Option<()> {
         let counts = || text.split(',').map(permits).collect::<Option<Vec<_>>>();
-        match part {
-            Part::Limit => match counts() {
+        match field {
+            Field::Limit(_) => match counts() {
                 Some(limit) => fill(&mut self.limit, limit),
                 // Some servers have the window in this place: `15m`.
-                None => self.window = Some(Form::Duration.parse(text)?.after(Duration::ZERO)),
+                None => self.window = Some(time(text)?.after(Duration::ZERO)),
             },
-            Part::Remaining => fill(&mut self.remaining, counts()?),
-            Part::Used => {
+            Field::Remaining(_) => fill(&mut self.remaining, counts()?),
+            Field::Used(_) => {
                 let (used, limit) = text.split_once('/')?;
                 let (used, limit) = (whole(used.trim())?, whole(limit.trim())?);
                 fill(&mut self.limit, vec![limit]);
                 fill(&mut self.remaining, vec![limit.saturating_sub(used)]);
             }
-            Part::Reset(form) => fill(&mut self.reset, times(form, text)?),
+            _ => fill(&mut self.reset, times(text, matches!(field, Field::ResetMillis(_)))?),
         }
         Some(())
     }

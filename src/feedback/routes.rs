@@ -1,8 +1,7 @@
 //! Which route of a server belongs to which of its buckets, as far as answers have shown.
 //!
 //! A route is a method and a path. Where all answers below a prefix named one bucket, the prefix stands for it: the
-//! first segments tell GitHub's `search` from the rest. A prefix with several is split at the next segment. A segment
-//! with a digit is taken for an id.
+//! first segments tell GitHub's `search` from the rest. A segment with a digit is taken for an id.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -51,51 +50,31 @@ pub(super) fn route(text: &str) -> Route {
     route
 }
 
-#[derive(Debug)]
-enum Mark {
-    /// The bucket of all routes below, and one of these.
-    Bucket(Arc<str>, Route),
-    Split,
-}
-
+/// The bucket of all known routes below a prefix. `None`: they have several.
 #[derive(Debug, Default)]
-pub(super) struct Routes(HashMap<u64, Mark>);
+pub(super) struct Routes(HashMap<u64, Option<Arc<str>>>);
 
 impl Routes {
-    /// The bucket of a route. `None`: no answer has told.
+    /// The bucket of a route, by the longest prefix that is known. `None`: no answer has told.
     pub(super) fn bucket(&self, route: &Route) -> Option<Arc<str>> {
-        for prefix in route {
-            match self.0.get(prefix)? {
-                Mark::Bucket(bucket, _) => return Some(Arc::clone(bucket)),
-                Mark::Split => {}
-            }
-        }
-        None
+        route.iter().rev().find_map(|prefix| self.0.get(prefix))?.clone()
     }
 
     /// An answer to a call of this route has named a bucket.
     pub(super) fn learn(&mut self, route: &Route, bucket: &str) {
+        if self.bucket(route).as_deref() == Some(bucket) {
+            return;
+        }
         if self.0.len() >= MOST {
             self.0.clear();
         }
-        for (depth, &prefix) in route.iter().enumerate() {
-            let is_last = depth + 1 == route.len();
-            match self.0.get_mut(&prefix) {
-                Some(Mark::Split) if !is_last => {}
-                Some(Mark::Bucket(other, _)) if **other == *bucket => return,
-                Some(mark @ Mark::Bucket(..)) if !is_last => {
-                    if let Mark::Bucket(other, known) = std::mem::replace(mark, Mark::Split)
-                        && let Some(&next) = known.get(depth + 1)
-                    {
-                        self.0.insert(next, Mark::Bucket(other, known));
-                    }
-                }
-                _ => {
-                    self.0.insert(prefix, Mark::Bucket(bucket.into(), route.clone()));
-                    return;
-                }
-            }
+        let bucket = Arc::<str>::from(bucket);
+        for prefix in route {
+            let known = self.0.entry(*prefix).or_insert_with(|| Some(Arc::clone(&bucket)));
+            known.take_if(|known| *known != bucket);
         }
+        // Of the whole route the last answer counts.
+        self.0.extend(route.last().map(|whole| (*whole, Some(bucket))));
     }
 }
 
@@ -118,9 +97,8 @@ mod tests {
         assert_eq!(routes(&[]).bucket(&route("GET /")), None);
         let routes = routes(&[("GET /repos/rust-lang/rust/issues/17", CORE)]);
         assert_eq!(routes.bucket(&route("POST /user")).as_deref(), Some(CORE));
-        assert_eq!(routes.0.len(), 1);
-        let again = [("GET /repos/a/b", CORE), ("GET /user", CORE)];
-        assert_eq!(self::routes(&again).0.len(), 1);
+        let again = [("GET /repos/a", CORE), ("GET /repos/a/b", CORE), ("GET /user", CORE)];
+        assert_eq!(self::routes(&again).0.len(), 4);
     }
 
     #[test]
@@ -134,6 +112,7 @@ mod tests {
     fn a_route_that_others_continue_can_have_its_own_bucket() {
         let routes = routes(&[("GET /a/b", CORE), ("GET /a/c", SEARCH), ("GET /a", CODE)]);
         assert_eq!(routes.bucket(&route("GET /a")).as_deref(), Some(CODE));
+        assert_eq!(routes.bucket(&route("GET /a/b")).as_deref(), Some(CORE));
     }
 
     #[test]

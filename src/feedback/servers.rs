@@ -10,7 +10,7 @@ use super::builder::FeedbackBuilder;
 use super::observer::{Feedback, Heard};
 use super::routes::{Route, Routes, resource, route};
 use crate::limiter::OwnedLimiter;
-use crate::sync::{Mutex, Ordering};
+use crate::sync::Mutex;
 
 /// One limit for calls to several servers: what is learned belongs to the server that said it.
 ///
@@ -22,9 +22,8 @@ use crate::sync::{Mutex, Ordering};
 /// answers. A route of which no answer has told is held back by nothing but the limit, and by refusals that the server
 /// calls global.
 ///
-/// As long as all calls go to one bucket of one server, the limiter itself is paused, as by a plain
-/// [`Feedback`]: over Redis for a fleet. With the second the limiter is left alone, and each process learns by itself.
-/// In a fleet, use one `Feedback` with a limiter of its own for each bucket.
+/// The limiter is never paused, as it is for all servers: each process learns by itself. For a fleet over Redis use a
+/// [`Feedback`] with a limiter of its own for each bucket; that pauses it for all.
 ///
 /// It is a handle: clones share what was learned. It keeps up to 65,536 servers in use, with 1,024 buckets and 1,024
 /// prefixes of routes each. What holds nothing back is forgotten when there are many.
@@ -78,12 +77,6 @@ impl<L: OwnedLimiter> Servers<L> {
         Self { limiter, table: Arc::new(Table::new(options)) }
     }
 
-    /// The limiter.
-    #[must_use]
-    pub fn limiter(&self) -> &L {
-        &self.limiter
-    }
-
     /// The limiter behind what `server` has said of the bucket of `route`, for one call: a caller that keeps it keeps
     /// the bucket.
     ///
@@ -129,12 +122,9 @@ impl<L: OwnedLimiter> Servers<L> {
     /// ```
     #[must_use]
     pub fn of(&self, request: &http::request::Parts) -> Feedback<L> {
-        let host = request.uri.host().unwrap_or_default().to_ascii_lowercase();
-        let host = match request.uri.port_u16() {
-            None | Some(80 | 443) => host,
-            Some(port) => format!("{host}:{port}"),
-        };
-        self.at(&host, &format!("{} {}", request.method, request.uri.path()))
+        let uri = &request.uri;
+        let host = server_name(uri.host().unwrap_or_default(), uri.port_u16());
+        self.at(&host, &format!("{} {}", request.method, uri.path()))
     }
 
     /// What was learned so far: to look at it, or to [end](Feedback::resume) a pause.
@@ -150,6 +140,15 @@ impl<L: OwnedLimiter> fmt::Debug for Servers<L> {
             .field("limiter", &self.limiter)
             .field("learned", &self.learned())
             .finish()
+    }
+}
+
+/// The name of a server, one for all spellings: without a dot at its end and the ports of HTTP and HTTPS.
+pub(crate) fn server_name(host: &str, port: Option<u16>) -> String {
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    match port {
+        None | Some(80 | 443) => host,
+        Some(port) => format!("{host}:{port}"),
     }
 }
 
@@ -187,15 +186,12 @@ pub struct Learned<L: OwnedLimiter> {
 /// The servers of several limits, each with a key.
 pub(crate) struct Table<L: OwnedLimiter> {
     options: Box<dyn Fn(FeedbackBuilder<L>) -> FeedbackBuilder<L> + Send + Sync>,
-    limits: Mutex<Limits<L>>,
+    kept: Mutex<Kept<L>>,
 }
 
-type ByName<T> = HashMap<Box<str>, T>;
-
-struct Limits<L: OwnedLimiter> {
-    /// The servers of each limit, by name. Most limits have one only.
-    by_key: ByName<ByName<Arc<Server<L>>>>,
-    /// How many servers were added, or found no room, since all were looked at, and how many that left.
+/// Servers by key and name. How many were added, or found no room, since all were looked at, and how many that left.
+struct Kept<L: OwnedLimiter> {
+    servers: HashMap<String, Arc<Server<L>>>,
     misses: usize,
     left: usize,
 }
@@ -211,61 +207,51 @@ impl<L: OwnedLimiter> Table<L> {
     pub(crate) fn new(
         options: impl Fn(FeedbackBuilder<L>) -> FeedbackBuilder<L> + Send + Sync + 'static,
     ) -> Self {
-        let limits = Mutex::new(Limits { by_key: HashMap::new(), misses: 0, left: 0 });
-        Self { options: Box::new(options), limits }
+        let kept = Mutex::new(Kept { servers: HashMap::new(), misses: 0, left: 0 });
+        Self { options: Box::new(options), kept }
     }
 
-    /// See [`Servers::at`]; `key` tells limits apart.
+    /// See [`Servers::at`]; `key` tells limits apart. The limiter is of one server alone if both have the same name.
     pub(crate) fn at(&self, key: &str, limiter: &L, server: &str, route: &str) -> Feedback<L> {
         self.server(key, limiter, server).at(self::route(route), resource(route))
     }
 
     fn server(&self, key: &str, limiter: &L, name: &str) -> Arc<Server<L>> {
-        let mut limits = self.limits.lock();
-        if let Some(server) = limits.by_key.get(key).and_then(|servers| servers.get(name)) {
+        let names = format!("{key}\0{name}");
+        let mut kept = self.kept.lock();
+        if let Some(server) = kept.servers.get(&names) {
             return Arc::clone(server);
         }
-        limits.misses += 1;
-        if limits.misses > limits.left.max(FEW) {
+        kept.misses += 1;
+        if kept.misses > kept.left.max(FEW) {
             // Forget the servers that hold nothing back.
-            limits.by_key.retain(|_, servers| {
-                servers.retain(|_, server| !server.is_idle());
-                !servers.is_empty()
-            });
-            limits.left = limits.by_key.values().map(HashMap::len).sum();
-            limits.misses = 0;
+            kept.servers.retain(|_, server| !server.is_idle());
+            (kept.left, kept.misses) = (kept.servers.len(), 0);
         }
         let mut builder = (self.options)(Feedback::builder(limiter.clone()));
-        // Of all servers of a limit, none is alone from the second on.
-        let other = limits.by_key.get(key).and_then(|servers| servers.values().next().cloned());
-        if let Some(other) = &other {
-            builder.options.is_alone = Arc::clone(&other.builder.options.is_alone);
-        }
+        builder.options.is_alone = key == name;
         let buckets = HashMap::from([("".into(), builder.clone().build())]);
         let known = Mutex::new(Known { buckets, is_parted: false, routes: Routes::default() });
-        let server = Arc::new(Server { builder, known });
+        let server = Arc::new(Server { names: [key, name].map(str::to_owned), builder, known });
         // Without room nothing is kept of it.
-        if limits.left + limits.misses < MOST {
-            let servers = limits.by_key.entry(key.into()).or_default();
-            servers.insert(name.into(), Arc::clone(&server));
-        }
-        drop(limits);
-        if let Some(other) = other {
-            other.share_limiter();
+        if kept.servers.len() < MOST {
+            kept.servers.insert(names, Arc::clone(&server));
         }
         server
     }
 
     pub(crate) fn learned(&self) -> Vec<Learned<L>> {
-        let limits = self.limits.lock();
         let mut learned = Vec::new();
-        for (limit, servers) in &limits.by_key {
-            for (server, of_server) in servers {
-                learned.extend(of_server.known.lock().buckets.iter().map(|(bucket, feedback)| {
-                    let [limit, server, bucket] = [limit, server, bucket].map(ToString::to_string);
-                    Learned { limit, server, bucket, feedback: feedback.clone() }
-                }));
-            }
+        for server in self.kept.lock().servers.values() {
+            learned.extend(server.known.lock().buckets.iter().map(|(bucket, feedback)| {
+                let [limit, name] = server.names.clone();
+                Learned {
+                    limit,
+                    server: name,
+                    bucket: bucket.to_string(),
+                    feedback: feedback.clone(),
+                }
+            }));
         }
         learned
     }
@@ -273,6 +259,8 @@ impl<L: OwnedLimiter> Table<L> {
 
 /// One server.
 struct Server<L: OwnedLimiter> {
+    /// Of the limit and of the server.
+    names: [String; 2],
     builder: FeedbackBuilder<L>,
     known: Mutex<Known<L>>,
 }
@@ -280,7 +268,7 @@ struct Server<L: OwnedLimiter> {
 struct Known<L: OwnedLimiter> {
     /// The first is without a name until the server names one: then all calls that are under way are taken for its
     /// own. With a second, what is said without a name has one for itself.
-    buckets: ByName<Feedback<L>>,
+    buckets: HashMap<Box<str>, Feedback<L>>,
     /// Each channel, guild or webhook has a bucket for itself, whose name is that of both.
     is_parted: bool,
     routes: Routes,
@@ -316,11 +304,6 @@ impl<L: OwnedLimiter> Server<L> {
         }
         let is_for_all = answer.is_global && answer.is_refused();
         let all = known.buckets.values().filter(|_| is_for_all).cloned().collect();
-        let is_one_of_several = known.buckets.len() > 1;
-        drop(known);
-        if is_one_of_several {
-            self.share_limiter();
-        }
         (bucket, all)
     }
 
@@ -357,14 +340,6 @@ impl<L: OwnedLimiter> Server<L> {
         Some(bucket)
     }
 
-    /// The limiter serves others as well: it is not theirs what this server has made of it.
-    fn share_limiter(&self) {
-        if self.builder.options.is_alone.swap(false, Ordering::AcqRel) {
-            let buckets: Vec<_> = self.known.lock().buckets.values().cloned().collect();
-            buckets.iter().for_each(Feedback::let_go);
-        }
-    }
-
     fn is_idle(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) == 1 && self.known.lock().buckets.values().all(Feedback::is_idle)
     }
@@ -395,7 +370,7 @@ mod tests {
         drop(call);
         let mut sent = at("in use");
         let servers = || table.learned().len();
-        let has = |key: &str| table.limits.lock().by_key.contains_key(key);
+        let has = |key: &str| table.learned().iter().any(|learned| learned.limit == key);
         for key in 0..10_000 {
             at(&format!("key {key}")).refund();
             assert!(servers() <= 2 * FEW + 8, "{} servers", servers());
@@ -446,22 +421,16 @@ mod tests {
     }
 
     #[test]
-    fn a_limiter_of_one_server_is_paused_until_there_is_another() {
-        let clock = ManualClock::new();
-        let limiter = RateLimiter::with_clock(InFlight::new(10), &clock);
-        let servers = Servers::new(limiter.clone());
-        let mut call = servers.at("a", "").blocking_acquire(1).expect("granted");
-        call.blocking_observe(429u16, &[("retry-after", "60")]);
-        drop(call);
-        assert!(limiter.try_acquire(1).is_err());
-        drop(servers.at("b", ""));
-        assert_eq!(limiter.available(), 10);
-        assert!(limiter.try_acquire(1).is_ok());
-        assert!(servers.at("a", "").try_acquire(1).blocking_wait().is_err());
-        let mut call = servers.at("b", "").blocking_acquire(1).expect("granted");
-        call.blocking_observe(503u16, &[("retry-after", "60")]);
-        drop(call);
-        assert!(limiter.try_acquire(1).is_ok());
+    fn a_limiter_of_one_server_is_paused_and_one_of_several_is_not() {
+        let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
+        let table = Table::new(|builder| builder);
+        for (key, is_paused) in [("", false), ("a", true)] {
+            let mut call = table.at(key, &limiter, "a", "").blocking_acquire(1).expect("granted");
+            call.blocking_observe(429u16, &[("retry-after", "60")]);
+            drop(call);
+            assert_eq!(limiter.try_acquire(1).is_err(), is_paused, "{key:?}");
+            assert!(table.at(key, &limiter, "a", "").try_acquire(1).blocking_wait().is_err());
+        }
     }
 
     #[test]

@@ -175,11 +175,6 @@ impl State {
             && self.windows.iter().all(|window| window.reset().is_none_or(|reset| reset <= now))
     }
 
-    /// Whether the limiter is paused by what the server said.
-    pub(super) fn pauses_limiter(&self, now: Nanos) -> bool {
-        now < self.paused_until.max(self.exhausted_until)
-    }
-
     /// Counts a call that was sent.
     pub(super) fn send(&mut self, units: [u32; 4]) {
         for (in_flight, n) in self.in_flight.iter_mut().zip(units) {

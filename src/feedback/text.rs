@@ -5,36 +5,6 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-/// How a field gives a time.
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::feedback::{Form, When};
-///
-/// assert_eq!(Form::Duration.parse("6m0s"), Some(When::After(Duration::from_secs(360))));
-/// assert_eq!(Form::Epoch.parse("1372700873"), Some(When::At(Duration::from_secs(1_372_700_873))));
-/// assert_eq!(Form::Any.parse("-1"), None);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Form {
-    /// Seconds from now, with or without decimals.
-    Seconds,
-    /// Milliseconds from now.
-    Millis,
-    /// Seconds since the Unix epoch, with or without decimals.
-    Epoch,
-    /// A time from now as `1h2m3.5s`, `6m0s`, `20ms`, or as `00:01:30`; a bare number is seconds.
-    Duration,
-    /// A date and time as RFC 3339 has them. Without a zone it is UTC.
-    Rfc3339,
-    /// A date as HTTP has it, in one of its three forms. `UTC`, `+0000` and `-0000` are `GMT`.
-    HttpDate,
-    /// Whichever of these it is. A number from 10^9 on is seconds since the epoch, from 10^12, 10^15 and 10^18 on
-    /// milliseconds, microseconds and nanoseconds.
-    Any,
-}
-
 /// A time that a server gave. A time from now is the greater one, as it needs no clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum When {
@@ -55,43 +25,32 @@ impl When {
     }
 }
 
-impl Form {
-    /// The time in `text`; `None` if it is not of this form.
-    #[must_use]
-    pub fn parse(self, text: &str) -> Option<When> {
-        let text = text.trim();
-        match self {
-            Self::Seconds => seconds(text).map(When::After),
-            Self::Millis => seconds(text).map(|time| When::After(time / 1000)),
-            Self::Epoch => seconds(text).map(When::At),
-            Self::Duration => duration(text).map(When::After),
-            Self::Rfc3339 => rfc3339(text).map(When::At),
-            Self::HttpDate => http_date(text).map(When::At),
-            Self::Any => match seconds(text) {
-                Some(time) => Some(match time.as_secs().checked_ilog10().unwrap_or(0) {
-                    0..=8 => When::After(time),
-                    9..=11 => When::At(time),
-                    12..=14 => When::At(time / 1_000),
-                    15..=17 => When::At(time / 1_000_000),
-                    _ => When::At(time / 1_000_000_000),
-                }),
-                None => Self::Duration
-                    .parse(text)
-                    .or_else(|| Self::Rfc3339.parse(text))
-                    .or_else(|| Self::HttpDate.parse(text)),
-            },
-        }
-    }
+/// A time in any of the forms that [`Field`](super::Field) lists.
+pub(super) fn time(text: &str) -> Option<When> {
+    let text = text.trim();
+    let Some(time) = seconds(text) else {
+        let date = || rfc3339(text).or_else(|| http_date(text)).map(When::At);
+        return duration(text).map(When::After).or_else(date);
+    };
+    Some(match time.as_secs().checked_ilog10().unwrap_or(0) {
+        0..=8 => When::After(time),
+        9..=11 => When::At(time),
+        12..=14 => When::At(time / 1_000),
+        15..=17 => When::At(time / 1_000_000),
+        _ => When::At(time / 1_000_000_000),
+    })
 }
 
 /// The times of a field that several limiters or several fields have made a list, whose parameters are left out.
-pub(super) fn times(form: Form, text: &str) -> Option<Vec<When>> {
+pub(super) fn times(text: &str, is_millis: bool) -> Option<Vec<When>> {
     let mut times = Vec::new();
     let mut parts = text.split(',').map(|part| part.split(';').next().unwrap_or_default());
     while let Some(part) = parts.next() {
-        // A date of HTTP has a comma of its own.
-        let time = form.parse(part).or_else(|| form.parse(&format!("{part},{}", parts.next()?)))?;
-        times.push(time);
+        times.push(match is_millis {
+            true => When::After(seconds(part.trim())? / 1000),
+            // A date of HTTP has a comma of its own.
+            false => time(part).or_else(|| time(&format!("{part},{}", parts.next()?)))?,
+        });
     }
     Some(times)
 }
@@ -134,7 +93,7 @@ fn clock(text: &str) -> Option<Duration> {
 
 /// As Go prints durations.
 fn duration(mut text: &str) -> Option<Duration> {
-    if let Some(time) = seconds(text).or_else(|| clock(text)) {
+    if let Some(time) = clock(text) {
         return Some(time);
     }
     let mut total = if text.is_empty() { None } else { Some(Duration::ZERO) };
@@ -177,35 +136,4 @@ fn rfc3339(text: &str) -> Option<Duration> {
     let offset_by = 3600 * whole(hours)?.min(24) + 60 * whole(minutes)?.min(60);
     let offset_by = Duration::from_secs(offset_by);
     if offset.starts_with('-') { time.checked_add(offset_by) } else { time.checked_sub(offset_by) }
-}
-
-/// Base64, with or without `=` at the end.
-pub(super) fn base64(text: &str) -> Option<Vec<u8>> {
-    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut bytes, mut bits, mut held) = (Vec::new(), 0_u32, 0);
-    for byte in text.trim_end_matches('=').bytes() {
-        let value = u32::try_from(DIGITS.iter().position(|&digit| digit == byte)?).ok()?;
-        (bits, held) = (bits << 6 | value, held + 6);
-        if held >= 8 {
-            held -= 8;
-            bytes.push((bits >> held & 0xff).try_into().ok()?);
-        }
-    }
-    Some(bytes)
-}
-
-#[cfg(all(test, not(tollgate_loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_has_sixty_four_digits() {
-        let bytes = [0x01, 0x96, 0xb3, 0xd3, 0xdf, 0xbf];
-        assert_eq!(base64("AZaz09+/").as_deref(), Some(&bytes[..]));
-        assert_eq!(base64("AZaz09+"), Some(bytes[..5].to_vec()));
-        assert_eq!(base64("AZa="), Some(vec![0x01, 0x96]));
-        for other in ["AZ-z", "AZ_z", "A=Zz", "AZa=, z09"] {
-            assert_eq!(base64(other), None, "{other}");
-        }
-    }
 }

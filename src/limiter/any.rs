@@ -255,11 +255,6 @@ impl<C: Cost> Granted for AnyGrant<C> {
     fn receive(&mut self, reply: super::Reply<'_>) -> super::Hearing {
         self.0.receive(reply)
     }
-
-    #[cfg(any(feature = "feedback", feature = "tower"))]
-    fn hears_body(&self) -> bool {
-        self.0.hears_body()
-    }
 }
 
 impl<C: Cost> fmt::Debug for AnyGrant<C> {

@@ -89,21 +89,8 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
 
     #[cfg(any(feature = "feedback", feature = "tower"))]
     #[doc(hidden)]
-    fn hear_body(&mut self, trailers: Option<&http::HeaderMap>) {
-        drop(self.receive(Reply::Body(trailers)));
-    }
-
-    #[cfg(any(feature = "feedback", feature = "tower"))]
-    #[doc(hidden)]
     fn hear_failure(&mut self) {
         drop(self.receive(Reply::Failure));
-    }
-
-    /// Whether the head did not say how the call went, and the body will.
-    #[cfg(any(feature = "feedback", feature = "tower"))]
-    #[doc(hidden)]
-    fn hears_body(&self) -> bool {
-        false
     }
 }
 
@@ -113,8 +100,6 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
 pub enum Reply<'a> {
     /// The head of the response.
     Head(http::StatusCode, &'a http::HeaderMap),
-    /// The first frame of its body: data, or the trailers.
-    Body(Option<&'a http::HeaderMap>),
     /// None: the server was not reached, or did not answer.
     Failure,
 }

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use ::reqwest::{Body, Response, ResponseBuilderExt, StatusCode};
+use ::reqwest::{Body, Response, ResponseBuilderExt};
 use http::response::Parts;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 
@@ -16,15 +16,14 @@ use crate::policy::Cost;
 
 /// Puts the grant into the response, and around its body if it holds places.
 pub(super) fn with_grant<C: Cost>(mut response: Response, grant: AnyGrant<C>) -> Response {
-    let is_wrapped = grant.holds_places() || grant.hears_body();
+    let is_wrapped = grant.holds_places();
     let slot = Slot::new(grant);
     response.extensions_mut().insert(slot.clone());
     if !is_wrapped {
         return response;
     }
     let (head, inner) = into_parts(response);
-    let is_upgrade = head.status == StatusCode::SWITCHING_PROTOCOLS;
-    let body = Body::wrap(ResponseBody::new(inner, slot, is_upgrade));
+    let body = Body::wrap(ResponseBody::new(inner, slot));
     http::Response::from_parts(head, body).into()
 }
 
@@ -98,7 +97,7 @@ pub(super) async fn read(response: Response) -> (Response, Vec<u8>) {
 impl crate::tower::AnyResponse for Response {
     type Held<C: Cost> = Self;
 
-    fn status(&self) -> StatusCode {
+    fn status(&self) -> http::StatusCode {
         self.status()
     }
 
@@ -107,14 +106,14 @@ impl crate::tower::AnyResponse for Response {
     }
 
     /// [`take_grant`] takes it out again.
-    fn hold<C: Cost>(self, grant: AnyGrant<C>, _: bool) -> Self {
+    fn hold<C: Cost>(self, grant: AnyGrant<C>) -> Self {
         with_grant(self, grant)
     }
 }
 
 /// Takes the grant out of a response, to correct the cost of the call once it is known. Do it before the body is
-/// read: a place in flight is then held by the grant and not by the body. Do it before `Response::upgrade`, and
-/// keep the grant beside the upgraded connection: the body of a 101 holds it only until it is dropped.
+/// read: a place in flight is then held by the grant and not by the body. A body that is empty, as that of an upgrade
+/// (101), has given its place back.
 ///
 /// `None` if the request was not limited, if its body has ended already and held a place, or if the cost has
 /// another type: `C` is `u32`, or the tuple of the limiter.

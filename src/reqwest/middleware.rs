@@ -10,8 +10,7 @@ use http::Extensions;
 use reqwest_middleware::{Middleware, Next, Result};
 
 use super::body::{read, with_grant};
-use super::host;
-use super::name::Names;
+use super::name;
 use crate::config::limiters::RateLimiters;
 use crate::feedback::{FeedbackBuilder, Learned, Table};
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
@@ -40,14 +39,11 @@ type OfRequest<T> = Arc<dyn Fn(&Request, &Extensions) -> T + Send + Sync>;
 /// `C` is the type of the cost: `u32`, or a tuple's type.
 #[derive(Clone)]
 pub struct RateLimit<C: Cost = u32> {
-    find: OfRequest<Option<Found<C>>>,
-    cost: Option<OfRequest<C>>,
+    find: OfRequest<Option<(String, AnyRateLimiter<C>)>>,
+    cost: OfRequest<C>,
     max_wait: Option<Duration>,
     servers: Option<Arc<Table<AnyRateLimiter<C>>>>,
 }
-
-/// A key, and its limiter.
-type Found<C> = (String, AnyRateLimiter<C>);
 
 impl RateLimit {
     /// The limits of `limiters`, per what they are per: see the [module](super#limits-per-what). Of
@@ -55,11 +51,10 @@ impl RateLimit {
     #[must_use]
     pub fn limits(limiters: impl Into<RateLimiters>) -> Self {
         let limiters = limiters.into();
-        let names = Names::new();
-        Self::find(move |request, extensions| {
-            let name = names.of(&limiters.in_force(), request, extensions);
+        Self::by(move |request, extensions| {
+            let name = name::of(&limiters.in_force(), request, extensions);
             let limiter = limiters.at(&name)?;
-            Some((limiter.key().to_string(), AnyRateLimiter::new(limiter)))
+            Some((limiter.key().to_string(), limiter))
         })
     }
 }
@@ -70,41 +65,32 @@ impl<C: Cost> RateLimit<C> {
     #[must_use]
     pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
         let limiter = AnyRateLimiter::new(limiter);
-        Self::find(move |_, _| Some((String::new(), limiter.clone())))
+        Self::by(move |_, _| Some((String::new(), limiter.clone())))
     }
 
-    /// The limiter of the key of a request. `None`, as a key or a limiter: the request goes through.
+    /// The key of a request and its limiter. `None`: the request goes through.
     ///
     /// ```
     /// use tollgate::reqwest::RateLimit;
     /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
     ///
     /// let tenants = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
-    /// let middleware = RateLimit::by(
-    ///     |request, _| Some(request.headers().get("x-tenant")?.to_str().ok()?.to_owned()),
-    ///     move |tenant| Some(tenants.at(tenant).into_owned()),
-    /// );
+    /// let middleware = RateLimit::by(move |request, _| {
+    ///     let tenant = request.headers().get("x-tenant")?.to_str().ok()?;
+    ///     Some((tenant.to_owned(), tenants.at(tenant).into_owned()))
+    /// });
     /// ```
     ///
-    /// With the feature `redis`, `move |key| Some(limiter.at(key))` of a `RedisRateLimiter` is one quota for a
-    /// fleet.
+    /// With the feature `redis`, `limiter.at(key)` of a `RedisRateLimiter` is one quota for a fleet.
     #[must_use]
     pub fn by<L: OwnedLimiter<Cost = C>>(
-        key: impl Fn(&Request, &Extensions) -> Option<String> + Send + Sync + 'static,
-        limiter: impl Fn(&str) -> Option<L> + Send + Sync + 'static,
+        find: impl Fn(&Request, &Extensions) -> Option<(String, L)> + Send + Sync + 'static,
     ) -> Self {
-        Self::find(move |request, extensions| {
-            let key = key(request, extensions)?;
-            let limiter = limiter(&key)?;
-            Some((key, AnyRateLimiter::new(limiter)))
-        })
-    }
-
-    fn find(
-        find: impl Fn(&Request, &Extensions) -> Option<Found<C>> + Send + Sync + 'static,
-    ) -> Self {
+        let find: OfRequest<_> = Arc::new(move |request, extensions| {
+            find(request, extensions).map(|(key, limiter)| (key, AnyRateLimiter::new(limiter)))
+        });
         let servers = Some(Arc::new(Table::new(|feedback| feedback)));
-        Self { find: Arc::new(find), cost: None, max_wait: None, servers }
+        Self { find, cost: Arc::new(|_, _| C::ONE), max_wait: None, servers }
     }
 
     /// Sets the cost of a request. Default: one permit, of each part of a tuple. A request whose cost is zero
@@ -125,7 +111,7 @@ impl<C: Cost> RateLimit<C> {
     /// ```
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Request, &Extensions) -> C + Send + Sync + 'static) -> Self {
-        Self { cost: Some(Arc::new(cost)), ..self }
+        Self { cost: Arc::new(cost), ..self }
     }
 
     /// The longest wait. A request that cannot be granted in this time is refused at once, and the error says what
@@ -183,12 +169,12 @@ impl<C: Cost> Middleware for RateLimit<C> {
         let Some((key, limiter)) = (self.find)(&request, extensions) else {
             return next.run(request, extensions).await;
         };
-        let cost = self.cost.as_ref().map_or(C::ONE, |cost| cost(&request, extensions));
+        let cost = (self.cost)(&request, extensions);
         let Some(servers) = &self.servers else {
             let grant = acquire_within(&limiter, cost, self.max_wait).await.map_err(refused)?;
             return heard(next.run(request, extensions).await, grant).await;
         };
-        let (server, url) = (host::of(request.url()), request.url());
+        let (server, url) = (name::host(request.url()), request.url());
         let route = format!("{} {}", request.method(), url.path());
         let feedback = servers.at(&key, &limiter, &server, &route);
         let mut call = acquire_within(&feedback, cost, self.max_wait).await.map_err(refused)?;

@@ -1,14 +1,13 @@
 //! The name by which a request finds its limit.
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, RandomState};
 
-use ::reqwest::Request;
+use ::reqwest::{Request, Url};
 use http::Extensions;
 
-use super::{host, key};
 use crate::config::limits::Limits;
 use crate::config::names::Per;
+use crate::feedback::server_name;
 
 /// The name of the limit of one request, as an extension: what [`Limits`] lists, or any other for a limit of its
 /// own.
@@ -37,31 +36,40 @@ impl LimitName {
     }
 }
 
-/// Finds the names of requests. With a random hash, so that the name of a key does not help to guess the key.
-pub(super) struct Names(RandomState);
-
-impl Names {
-    pub(super) fn new() -> Self {
-        Self(RandomState::new())
-    }
-
-    pub(super) fn of(&self, limits: &Limits, request: &Request, extensions: &Extensions) -> String {
-        if let Some(LimitName(name)) = extensions.get() {
-            return name.clone().into_owned();
-        }
-        let url = request.url();
-        match (limits.per(), key::of(request.headers())) {
-            (Per::Name | Per::All, _) => String::new(),
-            (Per::ApiKey, Some(key)) => self.of_key(limits, key),
-            _ => limits.name_of(request.method().as_str(), &host::of(url), url.path()),
+/// The name of the limit of a request.
+pub(super) fn of(limits: &Limits, request: &Request, extensions: &Extensions) -> String {
+    let url = request.url();
+    match (extensions.get(), limits.per()) {
+        (Some(LimitName(name)), _) => name.clone().into_owned(),
+        (None, Per::Name) => String::new(),
+        (None, Per::Host | Per::Route) => {
+            limits.name_of(request.method().as_str(), &host(url), url.path())
         }
     }
+}
 
-    fn of_key(&self, limits: &Limits, key: &[u8]) -> String {
-        let mut listed = limits.names().filter(|name| name.as_bytes() == key);
-        listed.next().map(str::to_owned).unwrap_or_else(|| {
-            let [high, low] = [0u8, 1].map(|part| self.0.hash_one((part, key)));
-            format!("key {high:016x}{low:016x}")
-        })
+/// The host and port of a URL. [`Url`] has made an address its shortest form, and an international name ASCII.
+pub(super) fn host(url: &Url) -> String {
+    server_name(url.host_str().unwrap_or_default(), url.port())
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_host_has_one_name() {
+        for (url, name) in [
+            ("https://api.example.org/a?b", "api.example.org"),
+            ("http://API.Example.ORG:80/", "api.example.org"),
+            ("https://user:secret@api.example.org.:443/", "api.example.org"),
+            ("https://api.example.org:8443/", "api.example.org:8443"),
+            ("https://bücher.example/", "xn--bcher-kva.example"),
+            ("http://127.0.0.1:3000/", "127.0.0.1:3000"),
+            ("http://0x7f.1/", "127.0.0.1"),
+            ("http://[0:0:0:0:0:0:0:1]:3000/", "[::1]:3000"),
+        ] {
+            assert_eq!(host(&Url::parse(url).expect("a URL")), name, "{url}");
+        }
     }
 }

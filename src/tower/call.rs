@@ -1,13 +1,9 @@
 //! A call through a layer: it waits for its permits and for the inner service, and its limiter hears the answer.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::time::Duration;
 
-use http::StatusCode;
 use tower_service::Service;
 
 use super::response::AnyResponse;
@@ -51,39 +47,13 @@ where
     answer.map(|response| (response, grant))
 }
 
-/// The limiter hears the response, which then holds the grant. `connects`: whether the request is known to be a CONNECT.
+/// The limiter hears the response, which then holds the grant.
 pub(super) async fn held<T: AnyResponse, C: Cost>(
     response: T,
     mut grant: AnyGrant<C>,
-    connects: bool,
 ) -> T::Held<C> {
     if let Some(rest) = grant.hear(response.status(), response.headers()) {
         rest.await;
     }
-    let status = response.status();
-    let is_upgrade = status == StatusCode::SWITCHING_PROTOCOLS || connects && status.is_success();
-    response.hold(grant, is_upgrade)
-}
-
-/// What both layers for clients set.
-#[derive(Clone, Default)]
-pub(super) struct Options {
-    pub(super) max_wait: Option<Duration>,
-    pub(super) refuse_with: Option<Arc<dyn Fn(Error) -> BoxError + Send + Sync>>,
-}
-
-impl Options {
-    /// The error of a call that the limiter refuses.
-    pub(super) fn refusal(&self, error: Error) -> BoxError {
-        match &self.refuse_with {
-            Some(refuse_with) => refuse_with(error),
-            None => error.into(),
-        }
-    }
-}
-
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("max_wait", &self.max_wait).finish_non_exhaustive()
-    }
+    response.hold(grant)
 }

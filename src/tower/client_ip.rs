@@ -1,15 +1,13 @@
 //! From which client a request comes.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use http::header::HeaderName;
+use http::header::{FORWARDED, HeaderMap, HeaderName};
 use http::request::Parts;
 use ipnet::{IpNet, Ipv6Net};
-
-use super::forwarded::Proxies;
 
 /// The IP address of a client, as a key for [`RefuseLayer::by_ip`](super::RefuseLayer::by_ip).
 ///
@@ -42,6 +40,13 @@ pub struct ClientIp {
     peer: PeerOf,
     proxies: Option<Proxies>,
     ipv6_prefix: u8,
+}
+
+/// The proxies whose entries are believed, and the header to which they append them.
+#[derive(Clone, Debug)]
+struct Proxies {
+    header: HeaderName,
+    trusted: Vec<IpNet>,
 }
 
 type PeerOf = Arc<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>;
@@ -77,8 +82,8 @@ impl ClientIp {
     ///
     /// **Name the header to which your proxies append, or which they replace**, such as `x-forwarded-for` or
     /// `cf-connecting-ip`. This header alone is read. One that your proxies pass on as it came is the client's own text.
-    /// `forwarded` is read as in RFC 7239, every other header as a list of addresses, each with or without a port.
-    /// Several lines are one list.
+    /// It is a list of addresses, each with or without a port; several lines are one list. `Forwarded` of RFC 7239 is not
+    /// read.
     ///
     /// The list is read from its end, as long as the addresses are trusted. An entry that is no address (`unknown`,
     /// `_hidden`, an empty one) ends it: the client is then the proxy that wrote the entry, and all such clients share
@@ -87,7 +92,7 @@ impl ClientIp {
     /// # Errors
     ///
     /// A proxy that is neither an address nor a network (`10.0.0.1/8` has bits behind its prefix), a network of all
-    /// addresses, or a `header` that is no name of one.
+    /// addresses, or a `header` that is no name of one or is `forwarded`.
     pub fn trusted_proxies<N: AsRef<str>>(
         self,
         header: &str,
@@ -101,9 +106,12 @@ impl ClientIp {
             })
         };
         let trusted = proxies.into_iter().map(network).collect::<Result<_, _>>()?;
-        let header = HeaderName::from_bytes(header.as_bytes())
+        let name = HeaderName::from_bytes(header.as_bytes())
             .map_err(|_| invalid(header, "no name of a header"))?;
-        Ok(Self { proxies: Some(Proxies { header, trusted }), ..self })
+        if name == FORWARDED {
+            return Err(invalid(header, "not read: let the proxies write x-forwarded-for"));
+        }
+        Ok(Self { proxies: Some(Proxies { header: name, trusted }), ..self })
     }
 
     /// How many leading bits of an IPv6 address count, at most 128. Default: 64. Some providers give each subscriber
@@ -124,6 +132,35 @@ impl ClientIp {
             IpAddr::V4(_) => client,
         })
     }
+}
+
+impl Proxies {
+    /// The last address that is not trusted. What stands before the entry of the first trusted proxy is the client's own
+    /// text. An entry that is no address ends the search at the proxy that wrote it.
+    fn client_of(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let lines = headers.get_all(&self.header).iter().rev();
+        let mut client = peer;
+        for entry in lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b',')) {
+            let is_trusted = self.trusted.iter().any(|network| network.contains(&client));
+            match str::from_utf8(entry).ok().and_then(|text| address(text.trim())) {
+                Some(address) if is_trusted => client = address,
+                _ => break,
+            }
+        }
+        client
+    }
+}
+
+/// An address with or without a port; of IPv6 with or without brackets.
+fn address(text: &str) -> Option<IpAddr> {
+    let bracketed = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let address = match bracketed {
+        Some(text) => text.parse::<Ipv6Addr>().map(IpAddr::V6).ok(),
+        None => {
+            text.parse().or_else(|_| text.parse().map(|with_port: SocketAddr| with_port.ip())).ok()
+        }
+    };
+    Some(address?.to_canonical())
 }
 
 /// `10.0.0.0/8`, or one address. `None` if it is written in another way, or holds all addresses.

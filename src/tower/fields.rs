@@ -57,17 +57,9 @@ fn seconds(time: Duration) -> u128 {
     time.as_nanos().div_ceil(1_000_000_000).min(MOST)
 }
 
-/// A string of a structured field: printable ASCII in quotation marks.
+/// A string of a structured field: printable ASCII in quotation marks, with backslashes before those and backslashes.
 fn string(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for char in text.chars() {
-        match char {
-            '"' | '\\' => quoted.extend(['\\', char]),
-            ' '..='~' => quoted.push(char),
-            _ => quoted.push('?'),
-        }
-    }
-    quoted + "\""
+    format!("{:?}", text.replace(|char| !matches!(char, ' '..='~'), "?"))
 }
 
 /// The parameters of a limit in `RateLimit-Policy`.

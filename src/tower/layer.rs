@@ -1,15 +1,12 @@
 //! The layers for clients.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use tower_layer::Layer;
 
-use super::call::{BoxError, Options};
 use super::service::{RateLimit, RateLimitBy};
 use crate::choose::Ask;
-use crate::error::Error;
 #[cfg(feature = "feedback")]
 use crate::feedback::Servers;
 use crate::limiter::OwnedLimiter;
@@ -49,7 +46,7 @@ use crate::policy::Cost;
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer<C: Cost = u32> {
     limiter: AnyRateLimiter<C>,
-    options: Options,
+    max_wait: Option<Duration>,
 }
 
 impl<C: Cost> RateLimitLayer<C> {
@@ -57,7 +54,7 @@ impl<C: Cost> RateLimitLayer<C> {
     /// one key of a keyed one, one over Redis, and an [`AnyRateLimiter`].
     #[must_use]
     pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
-        Self { limiter: AnyRateLimiter::new(limiter), options: Options::default() }
+        Self { limiter: AnyRateLimiter::new(limiter), max_wait: None }
     }
 
     /// The limiter that `choose` returns for a request: see [`RateLimitByLayer`].
@@ -67,7 +64,7 @@ impl<C: Cost> RateLimitLayer<C> {
         F: Fn(&Parts) -> L + Send + Sync + 'static,
         L: OwnedLimiter<Cost = C>,
     {
-        RateLimitByLayer { ask: Ask::by(choose), options: Options::default() }
+        RateLimitByLayer { ask: Ask::by(choose) }
     }
 
     /// A limiter whose servers teach it: what a response says of limits holds back later calls to the same server and
@@ -98,7 +95,7 @@ impl<C: Cost> RateLimitLayer<C> {
     /// use tollgate::{InFlight, RateLimiter, tower::RateLimitLayer};
     ///
     /// let limiter = RateLimiter::new(InFlight::new(10));
-    /// let servers = Servers::with(limiter, |feedback| feedback.dialects(Dialects::only(Dialect::github())));
+    /// let servers = Servers::with(limiter, |feedback| feedback.dialects(Dialects::only(Dialect::GITHUB)));
     /// let layer = RateLimitLayer::learn_by(&servers);
     /// ```
     #[cfg(feature = "feedback")]
@@ -108,48 +105,11 @@ impl<C: Cost> RateLimitLayer<C> {
         Self::by(move |request| servers.of(request))
     }
 
-    /// Sets the cost of a request: see [`RateLimitByLayer`].
-    #[must_use]
-    pub fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> RateLimitByLayer<C> {
-        let Self { limiter, options } = self;
-        let ask = Ask::by(move |_| limiter.clone()).cost(cost);
-        RateLimitByLayer { ask, options }
-    }
-
     /// The longest wait for a permit; unbounded by default. A call that cannot be granted in this time is refused
     /// at once, and the error states the wait that it would have needed.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        let options = Options { max_wait: Some(max_wait), ..self.options };
-        Self { options, ..self }
-    }
-
-    /// The error of a call that the limiter refuses; by default the boxed [`tollgate::Error`](crate::Error). For a
-    /// client that knows some errors only: tonic takes all others for `Code::Unknown`.
-    ///
-    /// ```
-    /// use std::io;
-    /// use tollgate::tower::RateLimitLayer;
-    /// use tollgate::{Rate, RateLimiter, TokenBucket};
-    ///
-    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
-    /// // For tonic: `|error| Status::resource_exhausted(error.to_string())`.
-    /// let layer = RateLimitLayer::new(limiter)
-    ///     .refuse_with(|error| io::Error::new(io::ErrorKind::QuotaExceeded, error));
-    /// ```
-    #[must_use]
-    pub fn refuse_with<E: Into<BoxError>>(
-        mut self,
-        with: impl Fn(Error) -> E + Send + Sync + 'static,
-    ) -> Self {
-        self.options.refuse_with = Some(Arc::new(move |error| with(error).into()));
-        self
-    }
-
-    /// The limiter, to look at it or to pause it.
-    #[must_use]
-    pub fn limiter(&self) -> &AnyRateLimiter<C> {
-        &self.limiter
+        Self { max_wait: Some(max_wait), ..self }
     }
 }
 
@@ -157,13 +117,13 @@ impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
     type Service = RateLimit<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RateLimit::new(inner, self.limiter.clone(), self.options.clone())
+        RateLimit::new(inner, self.limiter.clone(), self.max_wait)
     }
 }
 
 /// Makes each call wait for a cost, or a limiter, that depends on the request: for clients.
 ///
-/// Made by [`RateLimitLayer::cost`] and [`RateLimitLayer::by`]. It differs from [`RateLimitLayer`] in one point:
+/// Made by [`RateLimitLayer::by`] and [`RateLimitLayer::learn`]. It differs from [`RateLimitLayer`] in one point:
 /// `poll_ready` has not seen the request, so the call waits in the future of `call`, for its permits and then for a
 /// clone of the inner service. So a `LoadShed` around it sheds nothing, and a `Buffer` hands on all requests: bound the
 /// waits by [`max_wait`](Self::max_wait) or by the limiter's queue. The inner service must be `Clone`; a `Buffer` around
@@ -188,31 +148,19 @@ impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
 #[derive(Clone, Debug)]
 pub struct RateLimitByLayer<C: Cost = u32> {
     ask: Ask<C>,
-    options: Options,
 }
 
 impl<C: Cost> RateLimitByLayer<C> {
-    /// Sets the cost of a request; see [`RateLimitLayer::cost`]. Default: one permit.
+    /// Sets the cost of a request. Default: one permit.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> Self {
-        Self { ask: self.ask.cost(cost), ..self }
+        Self { ask: self.ask.cost(cost) }
     }
 
     /// The longest wait; see [`RateLimitLayer::max_wait`].
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        let options = Options { max_wait: Some(max_wait), ..self.options };
-        Self { options, ..self }
-    }
-
-    /// The error of a call that the limiter refuses; see [`RateLimitLayer::refuse_with`].
-    #[must_use]
-    pub fn refuse_with<E: Into<BoxError>>(
-        mut self,
-        with: impl Fn(Error) -> E + Send + Sync + 'static,
-    ) -> Self {
-        self.options.refuse_with = Some(Arc::new(move |error| with(error).into()));
-        self
+        Self { ask: self.ask.within(Some(max_wait)) }
     }
 }
 
@@ -220,6 +168,6 @@ impl<S, C: Cost> Layer<S> for RateLimitByLayer<C> {
     type Service = RateLimitBy<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RateLimitBy::new(inner, self.ask.clone(), self.options.clone())
+        RateLimitBy { inner, ask: self.ask.clone() }
     }
 }

@@ -1,15 +1,13 @@
 //! The layer for servers.
 
-use std::fmt;
 use std::mem;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::header::HeaderName;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, response};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -23,7 +21,7 @@ use crate::body::Slot;
 use crate::choose::Ask;
 use crate::error::Error;
 use crate::limiter::any::AnyRateLimiter;
-use crate::limiter::{Limiter, OwnedLimiter, acquire_within};
+use crate::limiter::{Limiter, OwnedLimiter};
 use crate::policy::in_flight::InFlight;
 use crate::rate_limiter::RateLimiter;
 
@@ -54,7 +52,7 @@ use crate::rate_limiter::RateLimiter;
 /// - A gRPC request (`content-type: application/grpc`) is answered in gRPC's words: `RESOURCE_EXHAUSTED` in place of 429 and
 ///   413, with the time to wait in `grpc-retry-pushback-ms` (-1 for a call that never fits), `UNAVAILABLE` in place of 503.
 /// - A refused response has an empty body, and the [`tollgate::Error`](crate::Error) in its extensions:
-///   `map_response` around the layer can write a body. [`respond`](Self::respond) changes status and headers.
+///   `map_response` around the layer can change the response and write a body.
 /// - An [`InFlight`] place is held until the response body is read or dropped, or the client goes
 ///   away. A response to an upgrade has no body: the handler acquires a permit for the connection itself.
 ///
@@ -86,18 +84,9 @@ use crate::rate_limiter::RateLimiter;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RefuseLayer {
-    rules: Arc<Rules>,
-}
-
-#[derive(Clone)]
-struct Rules {
     ask: Ask<u32>,
-    max_wait: Duration,
     fields: bool,
-    respond: Option<Respond>,
 }
-
-type Respond = Arc<dyn Fn(&Error, &mut response::Parts) + Send + Sync>;
 
 impl RefuseLayer {
     /// One permit of `limiter` for each request.
@@ -120,8 +109,8 @@ impl RefuseLayer {
         F: Fn(&Parts) -> L + Send + Sync + 'static,
         L: OwnedLimiter<Cost = u32>,
     {
-        let (ask, max_wait) = (Ask::by(choose), Duration::ZERO);
-        Self { rules: Arc::new(Rules { ask, max_wait, fields: true, respond: None }) }
+        let ask = Ask::by(choose).within(Some(Duration::ZERO));
+        Self { ask, fields: true }
     }
 
     /// The limiter that `choose` returns for the IP address of the client, see [`ClientIp`]. With a limit for all clients:
@@ -186,52 +175,24 @@ impl RefuseLayer {
         Self::by(move |request| choose(only_value(&request.headers, &header)))
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Rules)) -> Self {
-        change(Arc::make_mut(&mut self.rules));
-        self
-    }
-
     /// Sets the cost of a request. Default: one permit. A request whose cost is zero passes at once, whatever the
     /// limit.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> u32 + Send + Sync + 'static) -> Self {
-        self.with(|rules| rules.ask = rules.ask.clone().cost(cost))
+        Self { ask: self.ask.cost(cost), ..self }
     }
 
     /// The longest wait for a permit; zero by default. A request that cannot be granted in this time is refused at
     /// once.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        self.with(|rules| rules.max_wait = max_wait)
+        Self { ask: self.ask.within(Some(max_wait)), ..self }
     }
 
     /// Whether responses have `RateLimit-Policy` and `RateLimit`. Default: yes. `Retry-After` is set in any case.
     #[must_use]
     pub fn fields(self, fields: bool) -> Self {
-        self.with(|rules| rules.fields = fields)
-    }
-
-    /// Changes the response to a refused request. Its status and headers are already set.
-    ///
-    /// ```
-    /// use http::{HeaderValue, StatusCode};
-    /// use tollgate::tower::RefuseLayer;
-    /// use tollgate::{Error, Rate, RateLimiter, TokenBucket};
-    ///
-    /// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
-    /// let layer = RefuseLayer::new(limiter).respond(|error, response| {
-    ///     if let Error::Denied { .. } = error {
-    ///         response.status = StatusCode::SERVICE_UNAVAILABLE;
-    ///         response.headers.insert("x-limit", HeaderValue::from_static("requests"));
-    ///     }
-    /// });
-    /// ```
-    #[must_use]
-    pub fn respond(
-        self,
-        respond: impl Fn(&Error, &mut response::Parts) + Send + Sync + 'static,
-    ) -> Self {
-        self.with(|rules| rules.respond = Some(Arc::new(respond)))
+        Self { fields, ..self }
     }
 }
 
@@ -239,7 +200,7 @@ impl<S> Layer<S> for RefuseLayer {
     type Service = Refuse<S>;
 
     fn layer(&self, inner: S) -> Refuse<S> {
-        Refuse { inner, rules: Arc::clone(&self.rules) }
+        Refuse { inner, rules: self.clone() }
     }
 }
 
@@ -250,42 +211,23 @@ fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> 
     values.next().is_none().then(|| value.to_str().ok())?
 }
 
-impl Rules {
-    /// Makes a response a refusal. `grpc`: the content type of a request of gRPC.
-    fn refuse<B>(
-        &self,
-        error: Error,
-        response: Response<B>,
-        grpc: Option<HeaderValue>,
-    ) -> Response<B> {
-        let (mut head, body) = response.into_parts();
-        head.status = match error {
-            Error::Denied { .. } | Error::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
-            // A limit of zero is closed, whatever the request. A client that slows down or asks for less cannot help it.
-            Error::ExceedsCapacity(error) if error.max > 0 => StatusCode::PAYLOAD_TOO_LARGE,
-            _ => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        if let Some(retry_after) = error.retry_after() {
-            set_retry_after(&mut head.headers, retry_after);
-        }
-        if let Some(kind) = grpc {
-            grpc::translate(&mut head, kind, &error);
-        }
-        if let Some(respond) = &self.respond {
-            respond(&error, &mut head);
-        }
-        head.extensions.insert(error);
-        Response::from_parts(head, body)
+/// Makes a response a refusal. `grpc`: the content type of a request of gRPC.
+fn refuse<B>(error: Error, response: Response<B>, grpc: Option<HeaderValue>) -> Response<B> {
+    let (mut head, body) = response.into_parts();
+    head.status = match error {
+        Error::Denied { .. } | Error::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
+        // A limit of zero is closed, whatever the request. A client that slows down or asks for less cannot help it.
+        Error::ExceedsCapacity(error) if error.max > 0 => StatusCode::PAYLOAD_TOO_LARGE,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    if let Some(retry_after) = error.retry_after() {
+        set_retry_after(&mut head.headers, retry_after);
     }
-}
-
-impl fmt::Debug for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rules")
-            .field("max_wait", &self.max_wait)
-            .field("fields", &self.fields)
-            .finish_non_exhaustive()
+    if let Some(kind) = grpc {
+        grpc::translate(&mut head, kind, &error);
     }
+    head.extensions.insert(error);
+    Response::from_parts(head, body)
 }
 
 /// Answers requests beyond a limit by 429; made by [`RefuseLayer`].
@@ -305,7 +247,7 @@ impl fmt::Debug for Rules {
 #[derive(Clone, Debug)]
 pub struct Refuse<S> {
     inner: S,
-    rules: Arc<Rules>,
+    rules: RefuseLayer,
 }
 
 impl<S, T, B> Service<Request<T>> for Refuse<S>
@@ -325,10 +267,9 @@ where
 
     fn call(&mut self, request: Request<T>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        let rules = Arc::clone(&self.rules);
-        let (limiter, cost) = rules.ask.of(&parts);
+        let fields = self.rules.fields;
+        let (limiter, cost, acquire) = self.rules.ask.of(&parts);
         let grpc = grpc::content_type(&parts.headers).cloned();
-        let acquire = acquire_within(&limiter, cost, Some(rules.max_wait));
         let request = Request::from_parts(parts, body);
         // The service that is ready. Its clone, which stays here, is not.
         let clone = self.inner.clone();
@@ -339,19 +280,17 @@ where
                 Err(error) => (Response::new(B::default()), Err(error)),
             };
             // The state after the decision. Without the fields if the store does not answer.
-            if rules.fields
-                && let Ok(limits) = limiter.limits(cost).await
-            {
+            if fields && let Ok(limits) = limiter.limits(cost).await {
                 add_limits(response.headers_mut(), limiter.name(), &limits);
             }
             let slot = match outcome {
                 Ok(grant) => Slot::new(grant),
                 Err(error) => {
-                    response = rules.refuse(error, response, grpc);
+                    response = refuse(error, response, grpc);
                     Slot::default()
                 }
             };
-            Ok(response.map(|body| ResponseBody::new(body, slot, false)))
+            Ok(response.map(|body| ResponseBody::new(body, slot)))
         })
     }
 }

@@ -34,7 +34,7 @@ use crate::policy::Cost;
 ///         &self.head.headers
 ///     }
 ///
-///     fn hold<C: Cost>(self, grant: AnyGrant<C>, _: bool) -> Self::Held<C> {
+///     fn hold<C: Cost>(self, grant: AnyGrant<C>) -> Self::Held<C> {
 ///         (self, grant)
 ///     }
 /// }
@@ -52,9 +52,8 @@ pub trait AnyResponse: Sized {
     /// The header fields.
     fn headers(&self) -> &HeaderMap;
 
-    /// Keeps the grant until the call is over: until the body has ended or is dropped. `is_upgrade`: the connection
-    /// goes on after that.
-    fn hold<C: Cost>(self, grant: AnyGrant<C>, is_upgrade: bool) -> Self::Held<C>;
+    /// Keeps the grant until the call is over: until the body has ended or is dropped.
+    fn hold<C: Cost>(self, grant: AnyGrant<C>) -> Self::Held<C>;
 }
 
 impl<B: Body> AnyResponse for Response<B> {
@@ -68,7 +67,7 @@ impl<B: Body> AnyResponse for Response<B> {
         self.headers()
     }
 
-    fn hold<C: Cost>(self, grant: AnyGrant<C>, is_upgrade: bool) -> Self::Held<C> {
-        self.map(|body| ResponseBody::new(body, Slot::new(grant), is_upgrade))
+    fn hold<C: Cost>(self, grant: AnyGrant<C>) -> Self::Held<C> {
+        self.map(|body| ResponseBody::new(body, Slot::new(grant)))
     }
 }

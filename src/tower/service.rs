@@ -1,13 +1,13 @@
 //! The services of the client layers.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use http::{Method, Request};
+use http::Request;
 use tower_service::Service;
 
-use super::call::{BoxError, BoxFuture, Options, answer, held, send};
+use super::call::{BoxError, BoxFuture, answer, held, send};
 use super::response::AnyResponse;
 use crate::choose::Ask;
 use crate::error::Error;
@@ -20,31 +20,25 @@ use crate::policy::Cost;
 ///
 /// ```
 /// use tollgate::tower::{RateLimit, RateLimitLayer};
-/// use tollgate::{InFlight, Limiter, RateLimiter};
+/// use tollgate::{InFlight, RateLimiter};
 /// use tower::Layer;
 ///
 /// let layer = RateLimitLayer::new(RateLimiter::new(InFlight::new(10)));
 /// let service: RateLimit<_> = layer.layer("any service");
-/// assert_eq!(service.limiter().queue_len(), 0);
 /// ```
+#[derive(Debug)]
 pub struct RateLimit<S, C: Cost = u32> {
     inner: S,
     limiter: AnyRateLimiter<C>,
-    options: Options,
+    max_wait: Option<Duration>,
     waiting: Option<Acquire<AnyRateLimiter<C>>>,
     /// The permit of the next call, or why there is none.
     permit: Option<Result<AnyGrant<C>, Error>>,
 }
 
 impl<S, C: Cost> RateLimit<S, C> {
-    pub(super) fn new(inner: S, limiter: AnyRateLimiter<C>, options: Options) -> Self {
-        Self { inner, limiter, options, waiting: None, permit: None }
-    }
-
-    /// The limiter, to look at it or to pause it.
-    #[must_use]
-    pub fn limiter(&self) -> &AnyRateLimiter<C> {
-        &self.limiter
+    pub(super) fn new(inner: S, limiter: AnyRateLimiter<C>, max_wait: Option<Duration>) -> Self {
+        Self { inner, limiter, max_wait, waiting: None, permit: None }
     }
 }
 
@@ -65,7 +59,7 @@ where
         // The inner service first: a permit that waits for it would be spent later than it was granted.
         ready!(self.inner.poll_ready(context)).map_err(Into::into)?;
         if self.permit.is_none() {
-            let acquire = || acquire_within(&self.limiter, C::ONE, self.options.max_wait);
+            let acquire = || acquire_within(&self.limiter, C::ONE, self.max_wait);
             let waiting = self.waiting.get_or_insert_with(acquire);
             self.permit = Some(ready!(Pin::new(waiting).poll(context)));
             self.waiting = None;
@@ -79,10 +73,9 @@ where
     fn call(&mut self, request: R) -> Self::Future {
         let permit = self.permit.take().expect("`call` before `poll_ready` was ready");
         let call = permit.map(|grant| answer(self.inner.call(request), grant));
-        let call = call.map_err(|error| self.options.refusal(error));
         Box::pin(async move {
             let (response, grant) = call?.await.map_err(Into::into)?;
-            Ok(held(response, grant, false).await)
+            Ok(held(response, grant).await)
         })
     }
 }
@@ -90,18 +83,7 @@ where
 /// A clone has its own readiness, and the same limiter.
 impl<S: Clone, C: Cost> Clone for RateLimit<S, C> {
     fn clone(&self) -> Self {
-        Self::new(self.inner.clone(), self.limiter.clone(), self.options.clone())
-    }
-}
-
-impl<S: fmt::Debug, C: Cost> fmt::Debug for RateLimit<S, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimit")
-            .field("inner", &self.inner)
-            .field("limiter", &self.limiter)
-            .field("options", &self.options)
-            .field("permit", &self.permit)
-            .finish_non_exhaustive()
+        Self::new(self.inner.clone(), self.limiter.clone(), self.max_wait)
     }
 }
 
@@ -122,20 +104,14 @@ impl<S, C: Cost> Drop for RateLimit<S, C> {
 /// use tollgate::{InFlight, RateLimiter};
 /// use tower::Layer;
 ///
-/// let layer = RateLimitLayer::new(RateLimiter::new(InFlight::new(10))).cost(|_| 3);
+/// let limiter = RateLimiter::new(InFlight::new(10));
+/// let layer = RateLimitLayer::by(move |_| limiter.clone()).cost(|_| 3);
 /// let service: RateLimitBy<_> = layer.layer("any service");
 /// ```
 #[derive(Clone, Debug)]
 pub struct RateLimitBy<S, C: Cost = u32> {
-    inner: S,
-    ask: Ask<C>,
-    options: Options,
-}
-
-impl<S, C: Cost> RateLimitBy<S, C> {
-    pub(super) fn new(inner: S, ask: Ask<C>, options: Options) -> Self {
-        Self { inner, ask, options }
-    }
+    pub(super) inner: S,
+    pub(super) ask: Ask<C>,
 }
 
 impl<S, T, C> Service<Request<T>> for RateLimitBy<S, C>
@@ -157,16 +133,11 @@ where
 
     fn call(&mut self, request: Request<T>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        let (limiter, cost) = self.ask.of(&parts);
-        let connects = parts.method == Method::CONNECT;
-        let acquire = acquire_within(&limiter, cost, self.options.max_wait);
-        let request = Request::from_parts(parts, body);
-        let (inner, options) = (self.inner.clone(), self.options.clone());
+        let (.., acquire) = self.ask.of(&parts);
+        let sent = send(acquire, self.inner.clone(), Request::from_parts(parts, body));
         Box::pin(async move {
-            let sent = send(acquire, inner, request).await;
-            let answer = sent.map_err(|error| options.refusal(error))?;
-            let (response, grant) = answer.map_err(Into::into)?;
-            Ok(held(response, grant, connects).await)
+            let (response, grant) = sent.await?.map_err(Into::into)?;
+            Ok(held(response, grant).await)
         })
     }
 }

@@ -85,12 +85,14 @@ async fn it_counts_what_an_enforcing_twin_refuses() {
 async fn a_client_never_waits() {
     let limiter = RateLimiter::with_clock(InFlight::new(2), ManualClock::new());
     let (handle, over) = shadow(limiter.clone());
-    let layers = [RateLimitLayer::new(handle.clone()), RateLimitLayer::new(handle.clone())];
+    let layer = RateLimitLayer::new(handle.clone());
+    let chosen = handle.clone();
+    let by = RateLimitLayer::by(move |_| chosen.clone());
     let mut open = Vec::new();
-    for layer in layers {
+    for _ in 0..2 {
         let request = || Request::new(0);
-        open.push(layer.clone().layer(answers()).oneshot(request()).await.expect("an answer"));
-        open.push(layer.cost(|_| 1).layer(answers()).oneshot(request()).await.expect("an answer"));
+        open.push(layer.layer(answers()).oneshot(request()).await.expect("an answer"));
+        open.push(by.layer(answers()).oneshot(request()).await.expect("an answer"));
     }
     assert_eq!((over.load(Relaxed), limiter.available()), (2, 0));
     drop(open);

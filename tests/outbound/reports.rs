@@ -186,7 +186,7 @@ fn a_listener_that_panics_keeps_no_permits() {
 async fn a_wait_for_the_server_is_reported_to_the_listener_of_the_feedback() {
     let seen = Seen::default();
     let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::auto_advance());
-    let feedback = Feedback::builder(limiter).slow_wait(SECOND).on_event(seen.listener()).build();
+    let feedback = Feedback::builder(limiter).on_event(seen.listener()).build();
     let mut call = feedback.acquire(1).await.expect("a place");
     let none_left = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "5")];
     call.observe(200u16, &none_left).await;

@@ -24,20 +24,19 @@ fn layers_and_services_are_shown() {
     let by = RateLimitLayer::learn(limiter.clone()).layer("service of ours");
     shows(&by, &["RateLimitBy", "service of ours"]);
     let refuse = RefuseLayer::new(limiter).layer("service of ours");
-    shows(&refuse, &["Refuse", "service of ours", "max_wait: 0ns", "fields: true"]);
+    shows(&refuse, &["Refuse", "service of ours", "max_wait: Some(0ns)", "fields: true"]);
     let client = ClientIp::peer_by(|_| None);
     shows(&client, &["ClientIp", "proxies: None", "ipv6_prefix: 64"]);
 }
 
 #[test]
-fn limits_and_the_middleware_are_shown_without_their_keys() {
+fn limits_and_the_middleware_are_shown() {
     use tollgate::reqwest::RateLimit;
     use tollgate::{Limits, ManualClock, Per, RateLimiters};
 
-    let limits = Limits::per_api_key("1/s").and_then(|limits| limits.named("sk-secret", "2/s"));
+    let limits = Limits::per_host("1/s").and_then(|limits| limits.named("a.org", "2/s"));
     let limiters = RateLimiters::with_clock(limits.expect("limits"), ManualClock::new());
-    assert_eq!(limiters.limits().per(), Per::ApiKey);
-    shows(&limiters, &["RateLimiters", "ApiKey", "2/s", "keys: 0"]);
-    assert!(!format!("{limiters:?}").contains("secret"));
+    assert_eq!(limiters.limits().per(), Per::Host);
+    shows(&limiters, &["RateLimiters", "Host", "2/s", "keys: 0"]);
     shows(&RateLimit::limits(limiters), &["RateLimit", "max_wait: None"]);
 }

@@ -72,7 +72,6 @@ fn nothing_left_pauses_the_limiter_until_the_reset_or_until_more_is_there() {
     let mut state = fresh();
     assert!(!state.is_learning());
     assert_eq!(hear(&mut state, (10, 10), &left(0)).pause, Some(Duration::from_secs(60)));
-    assert!(state.pauses_limiter(at(609)) && !state.pauses_limiter(at(610)));
     // An answer that says nothing of it changes nothing.
     let action = hear(&mut state, (100, 100), &read(200, &[]));
     assert_eq!((action.pause, action.resume), (None, false));

@@ -338,11 +338,6 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
         let first = self.first.receive(reply);
         both(first, self.second.receive(reply))
     }
-
-    #[cfg(any(feature = "feedback", feature = "tower"))]
-    fn hears_body(&self) -> bool {
-        self.first.hears_body() || self.second.hears_body()
-    }
 }
 
 impl<A: Granted, B: Granted<Cost = A::Cost>> fmt::Debug for AndGrant<A, B> {

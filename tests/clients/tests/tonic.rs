@@ -72,9 +72,7 @@ async fn tonic() {
     let channel = Endpoint::from_shared(url).expect("a URL").connect().await.expect("a connection");
 
     // The limit.
-    let channel = RateLimitLayer::learn(limiter)
-        .refuse_with(|error| Status::resource_exhausted(error.to_string()))
-        .layer(channel); // for `GreeterClient::new(channel)`
+    let channel = RateLimitLayer::learn(limiter).layer(channel); // for `GreeterClient::new(channel)`
     // Until here.
 
     call_all(async || {

@@ -13,21 +13,17 @@ const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
 /// Each line of the input is one of the header.
 pub(crate) fn judge(input: &[u8]) {
     let sent: Vec<_> = input.split(|&byte| byte == b'\n').take(16).collect();
-    for header in ["forwarded", "x-forwarded-for"] {
-        for adds_line in [false, true] {
-            client_counts(header, &sent, CLIENT, &[(adds_line, 0)]);
-            client_counts(header, &sent, CLIENT, &[(false, 0), (adds_line, 1), (!adds_line, 2)]);
-        }
+    for adds_line in [false, true] {
+        client_counts(&sent, CLIENT, &[(adds_line, 0)]);
+        client_counts(&sent, CLIENT, &[(false, 0), (adds_line, 1), (!adds_line, 2)]);
     }
 }
 
 /// Whatever a client sends, it counts as the address that the first proxy saw. Each proxy appends the address from which
 /// it was called to the last line, or adds one: the client, then the proxies `10.0.1.x`.
-fn client_counts(header: &str, sent: &[&[u8]], client: IpAddr, proxies: &[(bool, u8)]) {
-    let entry = |ip: IpAddr| match header {
-        "forwarded" => format!("for=\"{ip}:80\"").into_bytes(),
-        _ => ip.to_string().into_bytes(),
-    };
+fn client_counts(sent: &[&[u8]], client: IpAddr, proxies: &[(bool, u8)]) {
+    let header = "x-forwarded-for";
+    let entry = |ip: IpAddr| ip.to_string().into_bytes();
     let mut lines: Vec<Vec<u8>> = sent.iter().map(|line| line.trim_ascii().to_vec()).collect();
     lines.retain(|line| HeaderValue::from_bytes(line).is_ok());
     let mut caller = client;

@@ -24,10 +24,9 @@ pub(crate) fn limit<T: FromStr<Err = InvalidLimit> + ToString + PartialEq + Debu
             assert_eq!(written.parse::<T>().as_ref(), Ok(&policy), "{written}");
         }
         Err(error) => {
-            assert_eq!(error.text(), text);
-            let start = error.word().as_ptr().addr() - error.text().as_ptr().addr();
+            let start = text.char_indices().map(|(at, _)| at).nth(error.column() - 1);
+            let start = start.unwrap_or(text.len());
             assert!(text[start..].starts_with(error.word()));
-            assert_eq!(error.column(), text[..start].chars().count() + 1);
             assert!(!error.reason().is_empty());
             let is_end = start == text.len();
             assert!(is_end || !error.word().trim().is_empty(), "{error}");

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use tollgate::{AllOf, Limits, ManualClock, Per, RateLimiters, Reservation};
+use tollgate::{AllOf, Limits, ManualClock, RateLimiters, Reservation};
 
 fn limits(file: &str) -> Limits {
     toml::from_str(file).unwrap_or_else(|error| panic!("{error}"))
@@ -161,65 +161,44 @@ fn the_bounds_of_the_builder_hold_for_each_name_also_after_a_reload() {
 }
 
 #[test]
-fn all_names_share_one_limit_but_those_that_are_listed() {
-    let (limiters, _) =
-        limiters("per = 'all'\ndefault = '1/s burst 3'\nlimits.own = '1/s burst 2'");
-    assert_eq!(limiters.limits().per(), Per::All);
-    assert_eq!(Per::All.to_string(), "all");
-    let keys = ["a", "b", "own"].map(|name| limiters.at(name).expect("a limit").key().to_owned());
-    assert_eq!(keys, ["", "", "own"]);
-    let granted = |name: &str| {
-        (0..9).take_while(|_| limiters.at(name).expect("a limit").try_acquire(1).is_ok()).count()
-    };
-    assert_eq!([granted("a"), granted("b"), granted("own"), granted("c")], [3, 0, 2, 0]);
-}
-
-#[test]
 fn each_name_that_a_pattern_matches_is_a_limiter_which_keeps_its_history() {
-    let star = "default = '1/s'\nlimits.'search-*' = '1/s burst 3'";
+    let star = "per = 'host'\ndefault = '1/s'\nlimits.'*.search' = '1/s burst 3'";
     let (limiters, _) = limiters(star);
     let keyed = limiters.keyed();
-    keyed.at("search-a").try_acquire(3).expect("a burst");
-    assert_eq!(["search-a", "search-b"].map(|name| keyed.at(name).available()), [0, 3]);
-    let waiting = keyed.at("search-a").reserve(1).expect("a place");
-    // In full, and by another pattern.
-    limiters.reload(limits(&format!("{star}\nlimits.search-a = '2/s burst 5'")));
-    assert_eq!((delay(&waiting), keyed.at("search-a").quota().limit), (500, 5));
-    limiters.reload(limits("limits.'*-a' = '4/s burst 4'"));
-    assert_eq!((delay(&waiting), keyed.at("search-a").quota().limit), (250, 4));
-    assert!(limiters.at("search-b").is_none());
+    keyed.at("a.search").try_acquire(3).expect("a burst");
+    assert_eq!(["a.search", "b.search"].map(|name| keyed.at(name).available()), [0, 3]);
+    let waiting = keyed.at("a.search").reserve(1).expect("a place");
+    // In full.
+    limiters.reload(limits(&format!("{star}\nlimits.'a.search' = '2/s burst 5'")));
+    assert_eq!((delay(&waiting), keyed.at("a.search").quota().limit), (500, 5));
+    limiters.reload(limits("per = 'host'\nlimits.'a.search' = '4/s burst 4'"));
+    assert_eq!((delay(&waiting), keyed.at("a.search").quota().limit), (250, 4));
+    assert!(limiters.at("b.search").is_none());
     // Of none any more: those who wait go.
-    limiters.reload(limits("limits.other = '1/s'"));
-    assert!(limiters.at("search-a").is_none());
-    assert_eq!((delay(&waiting), keyed.at("search-a").queue_len()), (0, 0));
-}
-
-#[test]
-fn all_others_share_one_limit_but_those_that_a_pattern_matches() {
-    let (limiters, _) = limiters("per = 'all'\ndefault = '1/s'\nlimits.'own-*' = '1/s'");
-    let keys =
-        ["a", "own-1", "own-2"].map(|name| limiters.at(name).expect("a limit").key().to_owned());
-    assert_eq!(keys, ["", "own-1", "own-2"]);
+    limiters.reload(limits("per = 'host'\nlimits.other = '1/s'"));
+    assert!(limiters.at("a.search").is_none());
+    assert_eq!((delay(&waiting), keyed.at("a.search").queue_len()), (0, 0));
 }
 
 #[test]
 fn an_unlimited_name_waits_for_nothing_but_a_pause() {
-    let (limiters, clock) = limiters("default = '1/min'\nlimits.'*-own' = 'unlimited'");
+    let (limiters, clock) =
+        limiters("per = 'host'\ndefault = '1/min'\nlimits.'*.own' = 'unlimited'");
     let keyed = limiters.keyed();
-    for name in ["a-own", "b-own"] {
+    for name in ["a.own", "b.own"] {
         for _ in 0..3 {
             keyed.at(name).try_acquire(u32::MAX).expect("no limit");
         }
     }
     keyed.at("other").try_acquire(1).expect("the first");
     keyed.at("other").try_acquire(1).expect_err("the default");
-    keyed.at("a-own").pause_for(Duration::from_secs(7)).expect("a key");
-    let waiting = keyed.at("a-own").reserve(1).expect("a place");
+    keyed.at("a.own").pause_for(Duration::from_secs(7)).expect("a key");
+    let waiting = keyed.at("a.own").reserve(1).expect("a place");
     assert_eq!(delay(&waiting), 7_000);
     // Limited from now on: as new, for those who wait as well.
-    limiters.reload(limits("default = '1/min'"));
+    limiters.reload(limits("per = 'host'\ndefault = '1/min'"));
     clock.advance(Duration::from_secs(7));
-    assert_eq!((delay(&waiting), keyed.at("a-own").available()), (0, 0));
+    assert_eq!((delay(&waiting), keyed.at("a.own").available()), (0, 0));
 }
 
 #[test]

@@ -25,25 +25,6 @@ fn through_files<T: Serialize + DeserializeOwned + Clone>(value: &T) -> [T; 3] {
     [json, toml, bytes].map(|fields| fields["limit"].clone())
 }
 
-fn limits() -> impl Strategy<Value = Limits> {
-    let limit = several().boxed();
-    let named =
-        |names: &'static str| proptest::collection::btree_map(names, limit.clone(), 0..4).boxed();
-    let per_host = limit.clone().prop_map(|limit| Limits::per_host(limit).expect("no text"));
-    let per_api_key = limit.clone().prop_map(|limit| {
-        Limits::new(tollgate::Per::ApiKey).named("first", limit).expect("no text")
-    });
-    let limits = prop_oneof![
-        (per_host, named("[a-z]{1,8}[.]example(:8[1-9])?")),
-        (per_api_key, named(".{1,12}")),
-    ];
-    limits.prop_map(|(limits, named)| {
-        named
-            .into_iter()
-            .fold(limits, |limits, (name, limit)| limits.named(name, limit).expect("no text"))
-    })
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -67,11 +48,6 @@ proptest! {
         prop_assert_eq!(policy.to_string().parse::<AllOf>(), Ok(policy.clone()));
         prop_assert_eq!(through_files(&policy), [&policy; 3].map(Clone::clone));
     }
-
-    #[test]
-    fn limits_are_their_file(limits in limits()) {
-        prop_assert_eq!(through_files(&limits), [&limits; 3].map(Clone::clone));
-    }
 }
 
 #[test]
@@ -91,6 +67,6 @@ fn words_may_be_in_capitals_and_a_text_may_be_a_string() {
     assert_eq!(Limits::per_host(&text), Limits::per_host("10/s"));
     let named = |limit| Limits::per_host("1/s").and_then(|limits| limits.named("a.org", limit));
     assert_eq!(named(&text), named(&String::from("10/s")));
-    assert_eq!(Limits::all(text), Limits::all("10/s"));
+    assert_eq!(Limits::per_name(text), Limits::per_name("10/s"));
     assert!(Limits::per_host(String::from("ten a second")).is_err());
 }

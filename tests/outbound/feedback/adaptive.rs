@@ -1,11 +1,8 @@
 //! A rate that is learned from servers that say nothing of it. All in paused time.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tokio::time::sleep;
 use tollgate::feedback::{Adaptive, Feedback};
 use tollgate::{
     Clock, Granted, Limiter, ManualClock, OwnedLimiter, Rate, RateLimiter, TokenBucket, Unlimited,
@@ -23,7 +20,7 @@ fn secs(seconds: u64) -> Duration {
 
 fn adaptive(start: f64) -> Adaptive {
     let limiter = RateLimiter::with_clock(Unlimited, Clock::tokio());
-    Feedback::builder(limiter).start(per_second(start)).retries(0.1).seed(7).build()
+    Feedback::builder(limiter).start(per_second(start)).seed(7).build()
 }
 
 /// Calls a second, learned or not.
@@ -110,39 +107,6 @@ async fn a_call_that_was_not_sent_costs_no_pace() {
     }
     let error = adaptive.try_acquire(1).await.expect_err("a burst of four");
     assert_eq!(error.retry_after(), Some(Duration::from_nanos(1_000_000_001)));
-}
-
-/// Five minutes in which each call fails and each worker wants four retries of it: the server sees a tenth more
-/// calls, and not five times as many.
-#[tokio::test(start_paused = true)]
-async fn an_outage_is_not_multiplied_by_retries() {
-    let limiter = RateLimiter::with_clock(Unlimited, Clock::tokio());
-    let feedback = Feedback::builder(limiter).retries(0.1).build();
-    let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
-    for _ in 0..20 {
-        let (feedback, counts) = (feedback.clone(), Arc::clone(&counts));
-        tokio::spawn(async move {
-            loop {
-                counts[0].fetch_add(1, Ordering::Relaxed);
-                for _ in 0..5 {
-                    // An answer of which nothing is to be learned: the budget alone holds retries back.
-                    drop(feedback.acquire(1).await.expect("a grant"));
-                    counts[1].fetch_add(1, Ordering::Relaxed);
-                    if !feedback.may_retry() {
-                        break;
-                    }
-                }
-                sleep(secs(1)).await;
-            }
-        });
-    }
-    sleep(secs(300)).await;
-    let [calls, sent] = [0, 1].map(|at| counts[at].load(Ordering::Relaxed));
-    println!("{calls} calls, {sent} with retries");
-    assert!(calls >= 20 * 299);
-    // A tenth of all, ten at first, and one each ten seconds.
-    assert!(sent > calls + calls / 10);
-    assert!(f64::from(sent - calls) <= 0.1 * f64::from(sent) + 10.0 + 30.0);
 }
 
 #[tokio::test(start_paused = true)]

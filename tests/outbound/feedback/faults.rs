@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::future::FutureExt;
-use tollgate::feedback::{Dialect, Dialects, Feedback, Servers, Unit};
+use tollgate::feedback::{Dialect, Dialects, Feedback, Field, Servers, Unit};
 use tollgate::{
     Clock, Granted, InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter,
     SlidingWindowLog, TokenBucket,
@@ -434,8 +434,10 @@ fn a_refusal_for_all_buckets_of_a_server_is_heard_by_all() {
 fn the_least_wait_of_a_server_is_for_all_its_buckets() {
     let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
     let servers = Servers::with(limiter, |feedback| {
-        let dialect = Dialect::new("acme").bucket("acme-bucket").global("acme-global");
-        feedback.dialects(Dialects::only(dialect.least_wait(Duration::from_secs(60))))
+        feedback.dialects(Dialects::only(Dialect {
+            least_wait: Some(Duration::from_secs(60)),
+            ..Dialect::new("own", &[("acme-bucket", Field::Bucket), ("acme-global", Field::Global)])
+        }))
     });
     let refusal = [("acme-bucket", "a"), ("acme-global", "true")];
     let pauses = pauses_of_two_buckets(&servers, "acme-bucket", &refusal);

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::feedback::{Answer, Dialects, Feedback, Form, Unit, When};
+use tollgate::feedback::{Answer, Dialects, Feedback, Unit, When};
 use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
 
 const FIELDS: [&str; 37] = [
@@ -127,7 +127,7 @@ fn hostile_values_are_bounded_and_malformed_ones_counted() {
 #[test]
 fn a_clock_of_the_server_that_is_hours_off_does_not_matter() {
     for date in ["Sun, 06 Nov 2011 08:49:37 GMT", "Thu, 01 Jan 2099 00:00:00 GMT"] {
-        let Some(When::At(now)) = Form::HttpDate.parse(date) else { panic!("{date}") };
+        let now = read(200, &[("date", date)]).date.expect("a date");
         let reset = (now.as_secs() + 30).to_string();
         let headers =
             [("date", date), ("x-rate-limit-remaining", "0"), ("x-rate-limit-reset", &reset)];
@@ -191,11 +191,12 @@ proptest! {
         prop_assert_eq!(answer.meter(Unit::Requests).expect("said").remaining, Some(whole));
         let time = Duration::from_secs(seconds) + Duration::from_millis(millis.into());
         let text = format!("{seconds}.{millis:03}");
-        prop_assert_eq!(Form::Seconds.parse(&text), Some(When::After(time)));
-        prop_assert_eq!(Form::Epoch.parse(&text), Some(When::At(time)));
+        let wait = |text: &str| read(429, &[("retry-after", text)]).wait;
+        let is_date = seconds >= 1_000_000_000;
+        prop_assert_eq!(wait(&text), Some(if is_date { When::At(time) } else { When::After(time) }));
         let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
         let text = format!("{hours}h{minutes}m{rest}.{millis:03}s");
-        prop_assert_eq!(Form::Duration.parse(&text), Some(When::After(time)));
+        prop_assert_eq!(wait(&text), Some(When::After(time)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::executor::block_on;
-use tollgate::feedback::{Answer, Dialect, Dialects, Feedback, Form, Meter, Unit, Verdict, When};
+use tollgate::feedback::{Answer, Dialect, Dialects, Feedback, Field, Meter, Unit, Verdict, When};
 use tollgate::{InFlight, ManualClock, RateLimiter};
 
 fn read(status: u16, headers: &[(&str, &str)]) -> Answer {
@@ -79,7 +79,7 @@ fn milliseconds_to_wait_wherever_they_come() {
         assert_eq!(answer.retry_after(secs(0)), Some(millis(45)), "{name}");
         let answer = read(429, &[(name, "45.25")]);
         assert_eq!(answer.retry_after(secs(0)), Some(Duration::from_micros(45_250)), "{name}");
-        let only = Dialects::only(Dialect::new("acme"));
+        let only = Dialects::only(Dialect::new("own", &[]));
         assert_eq!(only.read(429u16, &[(name, "45")]).retry_after(secs(0)), Some(millis(45)));
         let answer = read(429, &[("retry-after", "1"), (name, "soon")]);
         assert_eq!((answer.retry_after(secs(0)), answer.malformed), (Some(secs(1)), 1), "{name}");
@@ -371,7 +371,7 @@ fn anthropic() {
     assert_eq!(read(529, &[mark]).verdict, Verdict::Unavailable);
     assert!(read(529, &[]).is_accepted());
     let none: [(&str, &str); 0] = [];
-    assert!(Dialects::only(Dialect::anthropic()).read(529u16, &none).is_refused());
+    assert!(Dialects::only(Dialect::ANTHROPIC).read(529u16, &none).is_refused());
 }
 
 #[test]
@@ -583,11 +583,11 @@ fn fields_that_are_malformed_are_counted_one_by_one() {
         let requests = answer.meter(Unit::Requests).expect("the first field is read");
         assert_eq!((answer.malformed, requests.remaining), (malformed, Some(5)), "{fields:?}");
     }
-    let dialect = || Dialect::new("acme").wait("acme-wait", Form::Seconds);
-    let acme = Dialects::only(dialect());
+    let dialect = Dialect::new("own", &[("acme-wait", Field::Wait)]);
+    let acme = Dialects::only(dialect);
     assert_eq!(acme.read(429u16, &[("acme-wait", "soon")]).malformed, 1);
     // The known ones are read as well.
-    let all = Dialects::default().with(dialect());
+    let all = Dialects::default().with(dialect);
     let answer = all.read(429u16, &[("acme-wait", "7"), ("x-ratelimit-remaining", "3")]);
     assert_eq!(answer.retry_after(secs(0)), Some(secs(7)));
     assert_eq!(answer.meter(Unit::Requests).expect("read").remaining, Some(3));

@@ -183,24 +183,6 @@ async fn a_grant_that_is_taken_out_holds_the_place_and_settles_the_cost() {
 }
 
 #[tokio::test]
-async fn the_grant_of_an_upgraded_connection_holds_its_place() {
-    let upgrade = get(async || {
-        (StatusCode::SWITCHING_PROTOCOLS, [("connection", "upgrade"), ("upgrade", "echo")])
-    });
-    let url = serve(Router::new().route("/", upgrade)).await;
-    let limiter = one_place();
-    let request = client(RateLimit::new(limiter.clone())).get(url);
-    let request = request.header("connection", "upgrade").header("upgrade", "echo");
-    let mut response = request.send().await.expect("sent");
-    assert_eq!((response.status(), limiter.available()), (StatusCode::SWITCHING_PROTOCOLS, 0));
-    let grant = take_grant::<u32>(&mut response).expect("for the connection");
-    let connection = response.upgrade().await;
-    assert_eq!(limiter.available(), 0);
-    drop((connection, grant));
-    assert_eq!(limiter.available(), 1);
-}
-
-#[tokio::test]
 async fn retries_are_calls_if_the_limits_are_inside() {
     let arrived = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&arrived);

@@ -9,8 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
-use http_body_util::{BodyExt, Full};
+use http::Extensions;
 use reqwest::{Request, Response, StatusCode};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Next};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -269,7 +268,7 @@ async fn dialects_can_be_set_and_all_of_it_turned_off() {
     assert_eq!(refused_for(&client, "http://a.org/200/0").await, None);
     let client = told(
         RateLimit::limits(hundred())
-            .feedback(|feedback| feedback.dialects(Dialects::only(Dialect::github()))),
+            .feedback(|feedback| feedback.dialects(Dialects::only(Dialect::GITHUB))),
     );
     assert_eq!(refused_for(&client, "http://a.org/403/600").await, None);
     assert_eq!(refused_for(&client, "http://a.org/200/0").await, Some(600));
@@ -353,46 +352,14 @@ async fn a_refusal_whose_body_does_not_come_is_heard_all_the_same() {
     }
 }
 
-fn refuses_in_trailers<'a>(
-    _: Request,
-    _: &'a mut Extensions,
-    _: Next<'a>,
-) -> BoxFuture<'a, reqwest_middleware::Result<Response>> {
-    let status = (HeaderName::from_static("grpc-status"), HeaderValue::from_static("8"));
-    let trailers = HeaderMap::from_iter([status]);
-    let body = Full::new(&b""[..]).with_trailers(async { Some(Ok(trailers)) });
-    let response = http::Response::builder().header("content-type", "application/grpc");
-    let response = response.body(reqwest::Body::wrap(body)).expect("a response");
-    Box::pin(async { Ok(response.into()) })
-}
-
-/// The head of gRPC does not say how a call went.
-#[tokio::test]
-async fn one_of_two_limiters_that_learns_hears_the_trailers() {
-    let log = || {
-        let log = SlidingWindowLog::new(1000, Duration::from_secs(60));
-        RateLimiter::with_clock(log, ManualClock::new())
-    };
-    let [first, second] = [(); 2].map(|()| Feedback::new(log()));
-    let limits = [RateLimit::new(first.and(&log())), RateLimit::new(log().and(&second))];
-    for (limit, feedback) in limits.into_iter().zip([first, second]) {
-        let client = ClientBuilder::new(reqwest::Client::new());
-        let client = client.with(limit.without_feedback()).with(refuses_in_trailers).build();
-        let response = client.post("http://a.org/").send().await.expect("sent");
-        assert_eq!(feedback.stats().answers, 0);
-        response.bytes().await.expect("an empty body");
-        assert_eq!(feedback.stats().refused, 1);
-    }
-}
-
 #[tokio::test]
 async fn keys_of_ones_own_are_taught_apart() {
     let log = SlidingWindowLog::new(1000, Duration::from_secs(60));
     let keyed = KeyedRateLimiter::<String, _>::with_clock(log, ManualClock::auto_advance());
-    let by_path = RateLimit::by(
-        |request, _| request.url().query().map(str::to_owned),
-        move |key| Some(keyed.at(key).into_owned()),
-    );
+    let by_path = RateLimit::by(move |request, _| {
+        let key = request.url().query()?;
+        Some((key.to_owned(), keyed.at(key).into_owned()))
+    });
     let client = told(by_path);
     assert_eq!(refused_for(&client, "http://a.org/429/600?a").await, None);
     assert_eq!(refused_for(&client, "http://a.org/200/0?a").await, Some(600));
@@ -405,7 +372,7 @@ async fn keys_of_ones_own_are_taught_apart() {
 /// A limit for all hosts is the user's: what one of them says holds back no other.
 #[tokio::test]
 async fn a_refusal_delays_no_other_host_under_one_limit() {
-    let limits = || Limits::all("100/s").expect("a limit");
+    let limits = || Limits::per_name("100/s").expect("a limit");
     let limiters = RateLimiters::with_clock(limits(), ManualClock::auto_advance());
     let log = SlidingWindowLog::new(100, Duration::from_secs(1));
     let one = RateLimiter::with_clock(log, ManualClock::auto_advance());

@@ -86,7 +86,8 @@ where
 async fn until_it_ends() {
     let limiter = one_place();
     is_held_until_the_body_ends(RateLimitLayer::new(limiter.clone()), &limiter).await;
-    is_held_until_the_body_ends(RateLimitLayer::new(limiter.clone()).cost(|_| 1), &limiter).await;
+    let chosen = limiter.clone();
+    is_held_until_the_body_ends(RateLimitLayer::by(move |_| chosen.clone()), &limiter).await;
     is_held_until_the_body_ends(RefuseLayer::new(limiter.clone()), &limiter).await;
 }
 
@@ -205,39 +206,4 @@ async fn a_layer_around_may_answer_without_a_body() {
     let waits = answers(RateLimitLayer::new(limiter.clone()).layer(inner)).await;
     let refuses = answers(RefuseLayer::new(limiter.clone()).layer(inner)).await;
     assert!(waits.into_body().is_end_stream() && refuses.into_body().is_end_stream());
-}
-
-/// What a client gets to a request with this method, and a response with this status and no body.
-async fn answered(
-    limiter: &RateLimiter<InFlight>,
-    method: &str,
-    status: u16,
-) -> ResponseBody<Empty<&'static [u8]>> {
-    let inner = service_fn(move |_: Request<()>| async move {
-        let mut response = Response::new(Empty::new());
-        *response.status_mut() = status.try_into().expect("a status");
-        Ok::<_, BoxError>(response)
-    });
-    let service = RateLimitLayer::new(limiter.clone()).cost(|_| 1).layer(inner);
-    let request = Request::builder().method(method).body(()).expect("valid");
-    service.oneshot(request).await.expect("an answer").into_body()
-}
-
-#[tokio::test]
-async fn until_an_upgraded_connection_ends() {
-    let limiter = one_place();
-    for (method, status) in [("GET", 101), ("CONNECT", 200)] {
-        let mut body = answered(&limiter, method, status).await;
-        assert!(body.frame().await.is_none());
-        assert_eq!(limiter.available(), 0, "{method} {status}: the connection goes on");
-        let grant = body.take_grant().expect("for the connection");
-        drop(body);
-        assert_eq!(limiter.available(), 0);
-        drop(grant);
-        assert_eq!(limiter.available(), 1);
-    }
-    for (method, status) in [("GET", 200), ("CONNECT", 502)] {
-        let _body = answered(&limiter, method, status).await;
-        assert_eq!(limiter.available(), 1, "{method} {status}: it has ended");
-    }
 }

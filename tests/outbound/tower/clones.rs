@@ -162,8 +162,9 @@ async fn a_buffer_survives_refusals() {
 #[tokio::test(start_paused = true)]
 async fn by_the_cost_of_the_request() {
     let arrivals = Arrivals::new();
+    let limiter = five_a_second();
     let service = ServiceBuilder::new()
-        .layer(RateLimitLayer::new(five_a_second()).cost(|_| 1))
+        .layer(RateLimitLayer::by(move |_| limiter.clone()).cost(|_| 1))
         .service(Router::new().route("/", handler(&arrivals)));
     let answers = call(service, 40).await;
     assert_eq!(count(&answers, StatusCode::OK), 40);

@@ -1,15 +1,12 @@
 //! Layers whose limiter hears the responses.
 
 use std::convert::Infallible;
-use std::future::{Ready, ready};
-use std::pin::Pin;
+use std::future::Ready;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response};
-use http_body::{Body, Frame};
-use http_body_util::BodyExt;
+use http::{Request, Response};
 use tollgate::feedback::{Feedback, Servers, Unit};
 use tollgate::tower::RateLimitLayer;
 use tollgate::{Error, InFlight, ManualClock, Rate, RateLimiter, TokenBucket};
@@ -105,7 +102,6 @@ async fn a_refusal_of_one_host_delays_no_other() {
     call("http://other.example/").await.expect("not its concern");
     let error = call("http://busy.example/b").await.expect_err("paused");
     assert_eq!(refused_for(&error), Some(Duration::from_secs(5)));
-    assert!(servers.limiter().try_acquire(1).is_ok(), "the limit is the user's");
     clock.advance(Duration::from_secs(5));
     call("http://busy.example/").await.expect("its time has come");
 }
@@ -217,7 +213,8 @@ async fn a_service_that_fails_after_the_grant_gives_the_permit_back() {
 
     let limiter =
         RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1.0), 5), ManualClock::new());
-    let service = RateLimitLayer::new(limiter.clone()).cost(|_| 3).layer(Fails);
+    let chosen = limiter.clone();
+    let service = RateLimitLayer::by(move |_| chosen.clone()).cost(|_| 3).layer(Fails);
     let error = service.oneshot(get("/")).await.expect_err("it fails");
     assert_eq!((error.to_string().as_str(), limiter.available()), ("gone", 5));
 }
@@ -236,71 +233,6 @@ async fn a_service_that_is_no_clone_learns_by_a_feedback() {
     assert_eq!(refused_for(&error), Some(Duration::from_secs(7)));
 }
 
-/// A body of gRPC: messages, then trailers.
-#[derive(Default)]
-struct Messages(Vec<Frame<&'static [u8]>>);
-
-impl Body for Messages {
-    type Data = &'static [u8];
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<&'static [u8]>, Infallible>>> {
-        let first = (!self.0.is_empty()).then(|| self.0.remove(0));
-        Poll::Ready(first.map(Ok))
-    }
-}
-
-fn trailers(fields: &[(&'static str, &'static str)]) -> Frame<&'static [u8]> {
-    let each = fields.iter().map(|&(name, value)| {
-        (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
-    });
-    Frame::trailers(HeaderMap::from_iter(each))
-}
-
-const REFUSED: [(&str, &str); 2] = [("grpc-status", "8"), ("grpc-retry-pushback-ms", "1500")];
-
-/// What a feedback has learned of a response with this body, after it was read.
-async fn heard(
-    messages: impl Fn() -> Vec<Frame<&'static [u8]>> + Clone,
-) -> (Feedback<RateLimiter<InFlight>>, u64) {
-    let feedback = Feedback::new(ten(&ManualClock::new()));
-    let service = RateLimitLayer::new(feedback.clone()).layer(service_fn(move |_: Request<()>| {
-        let response = Response::builder().header("content-type", "application/grpc+proto");
-        ready(response.body(Messages(messages())))
-    }));
-    let response = service.oneshot(get("/")).await.expect("an answer");
-    // The head says nothing yet.
-    assert_eq!(feedback.stats().answers, 0);
-    response.into_body().collect().await.expect("a body");
-    let refused = feedback.stats().refused;
-    (feedback, refused)
-}
-
-#[tokio::test]
-async fn a_status_in_the_trailer_of_grpc_is_heard() {
-    let (feedback, refused) = heard(|| vec![trailers(&REFUSED)]).await;
-    let wait = feedback.try_acquire(1).await.expect_err("pushed back").retry_after();
-    assert_eq!((refused, wait), (1, Some(Duration::from_millis(1500))));
-}
-
-/// A stream may last for hours; what holds its place is the limiter only.
-#[tokio::test]
-async fn the_first_message_says_that_a_call_was_taken() {
-    let (feedback, refused) = heard(|| vec![Frame::data(b"hello"), trailers(&REFUSED)]).await;
-    assert_eq!((feedback.stats().answers, refused), (1, 0));
-    assert_eq!(feedback.limiter().available(), 10);
-}
-
-#[tokio::test]
-async fn a_body_without_trailers_is_a_call_without_an_answer() {
-    let (feedback, refused) = heard(Vec::new).await;
-    assert_eq!((feedback.stats().answers, refused, feedback.limiter().available()), (0, 0, 10));
-}
-
-/// It has no trailer, as gRPC's own have, and perhaps no body.
 #[tokio::test]
 async fn what_a_gateway_in_front_of_grpc_answers_is_heard() {
     let feedback = Feedback::new(ten(&ManualClock::new()));

@@ -250,7 +250,8 @@ async fn a_request_that_chooses_its_limiter_has_a_cost_too() {
 async fn a_cost_of_the_request_is_awaited_by_the_call() {
     let clock = ManualClock::new();
     let limiter = bucket(&clock);
-    let layer = RateLimitLayer::new(limiter.clone())
+    let chosen = limiter.clone();
+    let layer = RateLimitLayer::by(move |_| chosen.clone())
         .cost(|request| request.extensions.get().copied().unwrap_or_default());
     let (mut service, mut calls) = mock::spawn_with(|inner: Inner| layer.layer(inner));
     let ask = |cost: u32| Request::get("/").extension(cost).body(()).expect("valid");

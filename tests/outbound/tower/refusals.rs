@@ -186,17 +186,13 @@ async fn a_cost_of_zero_passes() {
 async fn responses_can_be_changed() {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(bucket(), &clock);
-    let layer = RefuseLayer::new(limiter).cost(|_| 10).fields(false).respond(|error, response| {
+    let layer = RefuseLayer::new(limiter).cost(|_| 10).fields(false);
+    let write = async |mut response: axum::response::Response| {
+        let Some(error) = response.extensions().get::<Error>().cloned() else { return response };
         assert!(matches!(error, Error::Denied { .. }));
-        response.status = http::StatusCode::SERVICE_UNAVAILABLE;
-        response.headers.insert("x-why", "limit".parse().expect("a value"));
-    });
-    let write = async |response: axum::response::Response| {
-        let error = response.extensions().get::<Error>().map(ToString::to_string);
-        match error {
-            Some(error) => response.map(|_| axum::body::Body::from(error)),
-            None => response,
-        }
+        *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+        response.headers_mut().insert("x-why", "limit".parse().expect("a value"));
+        response.map(|_| axum::body::Body::from(error.to_string()))
     };
     let url = serve(app(layer).layer(axum::middleware::map_response(write))).await;
     let granted = ask(&url).await;

@@ -151,7 +151,10 @@ async fn keys_stay_secret() {
             shown += &format!("{error} {error:?}");
         }
     }
-    assert!(["Rules", "TooManyKeys", "Denied"].iter().all(|word| shown.contains(word)), "{shown}");
+    assert!(
+        ["RefuseLayer", "TooManyKeys", "Denied"].iter().all(|word| shown.contains(word)),
+        "{shown}"
+    );
     assert!(!shown.contains(SECRET), "{shown}");
 }
 
