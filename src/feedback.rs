@@ -149,16 +149,8 @@
 //!
 //! A `Feedback` is for calls to one server with one quota. [`Servers`] are for the rest: the limit is the user's, and
 //! what is learned belongs to the server that said it and to the bucket that it named. A 429 of one host delays no
-//! other, and with GitHub's `search` used up its `core` goes on. The middleware for reqwest does so by itself.
-//!
-//! # In layers and middleware
-//!
-//! | client | |
-//! |---|---|
-//! | reqwest | [`tollgate::reqwest`](crate::reqwest): learns by itself |
-//! | tonic, hyper, octocrab, kube, and other services of tower | [`RateLimitLayer::learn`](crate::tower::RateLimitLayer::learn), or `RateLimitLayer::new` with a `Feedback` |
-//! | ureq | `tollgate::ureq` (feature `ureq`): learns by itself |
-//! | others | [`Call::observe`] |
+//! other, and with GitHub's `search` used up its `core` goes on. The middleware for reqwest and ureq and
+//! [`RateLimitLayer::learn`](crate::tower::RateLimitLayer::learn) do so by themselves; other clients use [`Call::observe`].
 //!
 //! # What is counted
 //!

@@ -47,7 +47,7 @@
 //!
 //! [`RateLimiter`] is one limit, [`KeyedRateLimiter`] one for each key, and, with the feature `redis`,
 //! `redis::RedisRateLimiter` one for a fleet. [`Limiter`] is the trait of them all, and [`AnyRateLimiter`] one type for
-//! them all. Each has a builder. [`Limits`] have a limit for each host, route or API key, as text or from a file, and
+//! them all. Each has a builder. [`Limits`] have a limit for each host, route or name, as text or from a file, and
 //! [`RateLimiters`] enforce them. [`a.and(&b)`](Limiter::and) is one limiter of two.
 //!
 //! ```

@@ -49,9 +49,8 @@
 //! knows. It belongs to the host that said it, and to the bucket that it named: see [`Servers`](crate::feedback::Servers). Errors
 //! of the connection and timeouts count as calls that [failed](crate::feedback::Call::failed).
 //!
-//! Of a refusal in JSON that names no time in its fields, and for a program that
-//! [judges](crate::feedback::FeedbackBuilder::judge) responses of 400 and above, up to 64 KiB of the body are read before the
-//! response is returned. It has the same body.
+//! Of a 429 or 503 in JSON, and for a program that [judges](crate::feedback::FeedbackBuilder::judge) of all responses of 400
+//! and above, up to 64 KiB of the body are read before the response is returned. It has the same body.
 //!
 //! # Places in flight
 //!

@@ -73,14 +73,6 @@ impl<C: Cost> RateLimit<C> {
     /// As [`new`](Self::new), with the limiter of `servers`, whose options say how it learns, for instance
     /// [how long](crate::feedback::FeedbackBuilder::max_wait) a server can pause calls (an hour), and which show what it
     /// [learned](Servers::learned).
-    ///
-    /// ```
-    /// use tollgate::{InFlight, RateLimiter, feedback::Servers, ureq::RateLimit};
-    ///
-    /// let servers = Servers::new(RateLimiter::new(InFlight::new(10)));
-    /// let agent = ureq::Agent::config_builder().middleware(RateLimit::servers(&servers)).build().new_agent();
-    /// # let _ = agent;
-    /// ```
     #[must_use]
     pub fn servers(servers: &Servers<impl OwnedLimiter<Cost = C>>) -> Self {
         let servers = servers.clone();

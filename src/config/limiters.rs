@@ -132,19 +132,16 @@ impl RateLimiters {
 
     /// The limits in force.
     #[must_use]
-    #[inline]
     pub fn limits(&self) -> Limits {
         Limits::clone(&self.in_force())
     }
 
-    #[inline]
     pub(crate) fn in_force(&self) -> Arc<Limits> {
         Arc::clone(&self.limits.lock())
     }
 
     /// The table of all names, with all methods by name. A name without a limit is not limited there.
     #[must_use]
-    #[inline]
     pub fn keyed(&self) -> &KeyedRateLimiter<String, AllOf> {
         &self.keyed
     }

@@ -49,7 +49,7 @@ pub struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    /// The value of a header field, and of gRPC also of one of the trailer. If there are several fields of this name, their
+    /// The value of a header field. If there are several fields of this name, their
     /// values in order, joined by `", "`.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<Cow<'_, str>> {
@@ -65,21 +65,6 @@ impl Judged<'_> {
     }
 
     /// Whether the body is there and has this text in it.
-    ///
-    /// ```
-    /// use tollgate::feedback::Feedback;
-    /// use tollgate::{InFlight, RateLimiter};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let api = Feedback::builder(RateLimiter::new(InFlight::new(10)))
-    ///     .judge(|response, answer| answer.is_final = response.contains("insufficient_quota"))
-    ///     .build();
-    /// let none: [(&str, &str); 0] = [];
-    /// let body = br#"{"error":{"code":"insufficient_quota"}}"#;
-    /// assert!(api.acquire(1).await?.observe_body(429u16, &none, body).await.is_final);
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn contains(&self, text: &str) -> bool {
         let text = text.as_bytes();

@@ -79,7 +79,9 @@ impl<L: OwnedLimiter> Feedback<L> {
         let kind = headers.get(http::header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
         let is_json = kind.windows(4).any(|part| part == b"json");
         let is_error = status.is_client_error() || status.is_server_error();
-        is_error && (self.shared.options.judge.is_some() || status.as_u16() == 429 && is_json)
+        is_error
+            && (self.shared.options.judge.is_some()
+                || matches!(status.as_u16(), 429 | 503) && is_json)
     }
 
     /// What remains of the server's quota, if it has said so and its window still lasts. Calls under way may or
@@ -92,14 +94,6 @@ impl<L: OwnedLimiter> Feedback<L> {
 
     /// The rate that was learned: how many calls a second go to the server now, while as many wait as do. `None` while
     /// nothing but the limiter and what the server said holds calls back.
-    ///
-    /// ```
-    /// use tollgate::Rate;
-    /// use tollgate::feedback::Adaptive;
-    ///
-    /// let api = Adaptive::starting_at(Rate::per_second(5.0));
-    /// assert_eq!(api.rate(), Some(Rate::per_second(5.0)));
-    /// ```
     #[must_use]
     pub fn rate(&self) -> Option<Rate> {
         self.shared.state.lock().rate()

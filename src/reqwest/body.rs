@@ -97,12 +97,8 @@ pub(super) async fn read(response: Response) -> (Response, Vec<u8>) {
 impl crate::tower::AnyResponse for Response {
     type Held<C: Cost> = Self;
 
-    fn status(&self) -> http::StatusCode {
-        self.status()
-    }
-
-    fn headers(&self) -> &http::HeaderMap {
-        self.headers()
+    fn head(&self) -> (http::StatusCode, &http::HeaderMap) {
+        (self.status(), self.headers())
     }
 
     /// [`take_grant`] takes it out again.

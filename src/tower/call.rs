@@ -52,7 +52,8 @@ pub(super) async fn held<T: AnyResponse, C: Cost>(
     response: T,
     mut grant: AnyGrant<C>,
 ) -> T::Held<C> {
-    if let Some(rest) = grant.hear(response.status(), response.headers()) {
+    let (status, headers) = response.head();
+    if let Some(rest) = grant.hear(status, headers) {
         rest.await;
     }
     response.hold(grant)

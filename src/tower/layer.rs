@@ -59,11 +59,9 @@ impl<C: Cost> RateLimitLayer<C> {
 
     /// The limiter that `choose` returns for a request: see [`RateLimitByLayer`].
     #[must_use]
-    pub fn by<F, L>(choose: F) -> RateLimitByLayer<C>
-    where
-        F: Fn(&Parts) -> L + Send + Sync + 'static,
-        L: OwnedLimiter<Cost = C>,
-    {
+    pub fn by<L: OwnedLimiter<Cost = C>>(
+        choose: impl Fn(&Parts) -> L + Send + Sync + 'static,
+    ) -> RateLimitByLayer<C> {
         RateLimitByLayer { ask: Ask::by(choose) }
     }
 
@@ -89,15 +87,6 @@ impl<C: Cost> RateLimitLayer<C> {
 
     /// As [`learn`](Self::learn), with servers that the program keeps: they have options, and show what was
     /// [learned](Servers::learned).
-    ///
-    /// ```
-    /// use tollgate::feedback::{Dialect, Dialects, Servers};
-    /// use tollgate::{InFlight, RateLimiter, tower::RateLimitLayer};
-    ///
-    /// let limiter = RateLimiter::new(InFlight::new(10));
-    /// let servers = Servers::with(limiter, |feedback| feedback.dialects(Dialects::only(Dialect::GITHUB)));
-    /// let layer = RateLimitLayer::learn_by(&servers);
-    /// ```
     #[cfg(feature = "feedback")]
     #[must_use]
     pub fn learn_by(servers: &Servers<impl OwnedLimiter<Cost = C>>) -> RateLimitByLayer<C> {

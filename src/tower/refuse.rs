@@ -104,11 +104,9 @@ impl RefuseLayer {
     /// `choose` sees the request without its body. Do not use a key that clients choose freely: each new value
     /// would have a fresh limit. [`by_ip`](Self::by_ip) and [`by_header`](Self::by_header) find the usual keys.
     #[must_use]
-    pub fn by<F, L>(choose: F) -> Self
-    where
-        F: Fn(&Parts) -> L + Send + Sync + 'static,
-        L: OwnedLimiter<Cost = u32>,
-    {
+    pub fn by<L: OwnedLimiter<Cost = u32>>(
+        choose: impl Fn(&Parts) -> L + Send + Sync + 'static,
+    ) -> Self {
         let ask = Ask::by(choose).within(Some(Duration::ZERO));
         Self { ask, fields: true }
     }
@@ -134,11 +132,10 @@ impl RefuseLayer {
     /// # Ok::<(), tollgate::tower::InvalidProxy>(())
     /// ```
     #[must_use]
-    pub fn by_ip<F, L>(client: ClientIp, choose: F) -> Self
-    where
-        F: Fn(IpAddr) -> L + Send + Sync + 'static,
-        L: OwnedLimiter<Cost = u32>,
-    {
+    pub fn by_ip<L: OwnedLimiter<Cost = u32>>(
+        client: ClientIp,
+        choose: impl Fn(IpAddr) -> L + Send + Sync + 'static,
+    ) -> Self {
         let closed = RateLimiter::builder(InFlight::new(0)).name("no-peer-address").build();
         let closed = AnyRateLimiter::new(closed);
         Self::by(move |request| {
@@ -166,11 +163,10 @@ impl RefuseLayer {
     /// let layer = RefuseLayer::by_header("x-api-key", move |key| keys.at(key.unwrap_or_default()).into_owned());
     /// ```
     #[must_use]
-    pub fn by_header<F, L>(header: &str, choose: F) -> Self
-    where
-        F: Fn(Option<&str>) -> L + Send + Sync + 'static,
-        L: OwnedLimiter<Cost = u32>,
-    {
+    pub fn by_header<L: OwnedLimiter<Cost = u32>>(
+        header: &str,
+        choose: impl Fn(Option<&str>) -> L + Send + Sync + 'static,
+    ) -> Self {
         let header = HeaderName::from_bytes(header.as_bytes()).expect("a name of a header");
         Self::by(move |request| choose(only_value(&request.headers, &header)))
     }

@@ -26,12 +26,8 @@ use crate::policy::Cost;
 /// impl AnyResponse for Answer {
 ///     type Held<C: Cost> = (Self, AnyGrant<C>);
 ///
-///     fn status(&self) -> StatusCode {
-///         self.head.status
-///     }
-///
-///     fn headers(&self) -> &HeaderMap {
-///         &self.head.headers
+///     fn head(&self) -> (StatusCode, &HeaderMap) {
+///         (self.head.status, &self.head.headers)
 ///     }
 ///
 ///     fn hold<C: Cost>(self, grant: AnyGrant<C>) -> Self::Held<C> {
@@ -46,11 +42,8 @@ pub trait AnyResponse: Sized {
     /// The response together with a grant.
     type Held<C: Cost>;
 
-    /// The status.
-    fn status(&self) -> StatusCode;
-
-    /// The header fields.
-    fn headers(&self) -> &HeaderMap;
+    /// The status and the header fields.
+    fn head(&self) -> (StatusCode, &HeaderMap);
 
     /// Keeps the grant until the call is over: until the body has ended or is dropped.
     fn hold<C: Cost>(self, grant: AnyGrant<C>) -> Self::Held<C>;
@@ -59,12 +52,8 @@ pub trait AnyResponse: Sized {
 impl<B: Body> AnyResponse for Response<B> {
     type Held<C: Cost> = Response<ResponseBody<B, C>>;
 
-    fn status(&self) -> StatusCode {
-        self.status()
-    }
-
-    fn headers(&self) -> &HeaderMap {
-        self.headers()
+    fn head(&self) -> (StatusCode, &HeaderMap) {
+        (self.status(), self.headers())
     }
 
     fn hold<C: Cost>(self, grant: AnyGrant<C>) -> Self::Held<C> {

@@ -89,7 +89,6 @@ fn a_feedback_is_shown_and_what_it_judges() {
         shows(response, &["Judged"]);
         answer.is_final = response.body() == Some(b"never");
     });
-    shows(&builder, &["FeedbackBuilder"]);
     let feedback = builder.build();
     let mut call = block_on(feedback.acquire(1)).expect("granted");
     shows(&call, &["Call"]);
