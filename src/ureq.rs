@@ -81,14 +81,6 @@ impl<C: Cost> RateLimit<C> {
 
     /// The limiter that `choose` returns for a request, such as one of a key. It learns if it is a
     /// [`Feedback`](crate::feedback::Feedback).
-    ///
-    /// ```
-    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket, ureq::RateLimit};
-    ///
-    /// let hosts = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
-    /// let limit = RateLimit::by(move |request| hosts.at(request.uri.host().unwrap_or_default()).into_owned());
-    /// # let _ = limit;
-    /// ```
     #[must_use]
     pub fn by<L: OwnedLimiter<Cost = C>>(
         choose: impl Fn(&Parts) -> L + Send + Sync + 'static,

@@ -100,22 +100,6 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
 
     /// A listener for the [events](Event) of calls that wait for the server: an [`Event::Waited`] for each long wait. What
     /// the limiter reports, such as pauses, goes to the limiter's own listener. Default: none.
-    ///
-    /// ```
-    /// use std::sync::mpsc;
-    /// use tollgate::feedback::Feedback;
-    /// use tollgate::{ManualClock, RateLimiter, Unlimited};
-    ///
-    /// let (events, seen) = mpsc::channel();
-    /// let limiter = RateLimiter::with_clock(Unlimited, ManualClock::auto_advance());
-    /// let feedback = Feedback::builder(limiter)
-    ///     .on_event(move |event| events.send(event.to_string()).expect("received"))
-    ///     .build();
-    /// feedback.blocking_acquire(1)?.blocking_observe(429u16, &[("retry-after", "7")]);
-    /// drop(feedback.blocking_acquire(1)?);
-    /// assert_eq!(seen.recv()?, "waited for 7s (the server)");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.reports.listen(listener);
         self
@@ -124,9 +108,9 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// What each number of a cost counts: `None` for what the server says nothing about, such as places in
     /// flight. Numbers that count the same are added. If none counts requests, each call is one.
     ///
-    /// By default the first counts requests, the second tokens, and the others nothing; but a call is one request,
-    /// whatever its first number is. `[Some(Unit::Requests)]` says that the server counts as the limiter does, such as the points of a query; `[Some(Unit::Tokens)]` and
-    /// `[Some(Unit::Tokens), None]`, that the limiter counts tokens, and places in flight beside them.
+    /// By default the first counts requests, the second tokens, and the others nothing; but a call is one request, whatever
+    /// its first number is. `[Some(Unit::Requests)]` says that the server counts as the limiter does, such as the points of a
+    /// query; `[Some(Unit::Tokens), None]`, that the limiter counts tokens, and places in flight beside them.
     pub fn units(mut self, units: impl IntoIterator<Item = Option<Unit>>) -> Self {
         self.options.units = Some(units.into_iter().collect());
         self
@@ -137,22 +121,6 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     ///
     /// Without it calls go as the limiter says, until the server refuses one without a reason: what was learned can
     /// only be less than the limit.
-    ///
-    /// ```
-    /// use tollgate::feedback::Feedback;
-    /// use tollgate::{ManualClock, Rate, RateLimiter, Unlimited};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let limiter = RateLimiter::with_clock(Unlimited, ManualClock::auto_advance());
-    /// let (start, most) = (Rate::per_second(5.0), Rate::per_second(50.0));
-    /// let feedback = Feedback::builder(limiter).start(start).ceiling(most).build();
-    /// for _ in 0..1_000 {
-    ///     feedback.acquire(1).await?.accepted();
-    /// }
-    /// assert_eq!(feedback.rate(), Some(most));
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn start(mut self, rate: Rate) -> Self {
         self.search.get_or_insert_default().start = rate.as_per_second();
         self

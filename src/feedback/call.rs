@@ -228,25 +228,6 @@ impl<L: OwnedLimiter> Call<L> {
     }
 
     /// Takes the grant, to settle it apart from the call, such as [metered](Grant::metered) for a streamed answer. `None` the second time, and for a call that was reported by [`Feedback::sent`].
-    ///
-    /// ```
-    /// use tollgate::feedback::Feedback;
-    /// use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let tokens = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
-    /// let requests = TokenBucket::new(Rate::per_minute(60.0), 60);
-    /// let limiter = RateLimiter::with_clock((requests, tokens), ManualClock::new());
-    /// let feedback = Feedback::new(limiter.clone());
-    /// let mut call = feedback.acquire((1, 2_000)).await?;
-    /// let mut used = call.take_grant().expect("granted").metered();
-    /// call.observe(200u16, &[("x-ratelimit-remaining-requests", "59")]).await;
-    /// used.add((0, 500)); // a chunk of the answer
-    /// drop(used); // cancelled, or at its end
-    /// assert_eq!(limiter.available(), (59, 89_500));
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn take_grant(&mut self) -> Option<L::Grant> {
         self.grant.take()
     }

@@ -59,16 +59,6 @@ impl<L: OwnedLimiter> Servers<L> {
     }
 
     /// As [`new`](Self::new), with options for what is learned of each server.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::feedback::Servers;
-    /// use tollgate::{InFlight, RateLimiter};
-    ///
-    /// let limiter = RateLimiter::new(InFlight::new(10));
-    /// let servers = Servers::with(limiter, |feedback| feedback.max_wait(Duration::from_secs(60)));
-    /// assert_eq!(servers.learned().len(), 0);
-    /// ```
     #[must_use]
     pub fn with(
         limiter: L,

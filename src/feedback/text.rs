@@ -30,7 +30,9 @@ pub(super) fn time(text: &str) -> Option<When> {
     let text = text.trim();
     let Some(time) = seconds(text) else {
         let date = || rfc3339(text).or_else(|| http_date(text)).map(When::At);
-        let duration = clock(text).or_else(|| humantime::parse_duration(text).ok());
+        // Seconds saturate.
+        let duration = clock(text).or_else(|| seconds(text.strip_suffix('s')?));
+        let duration = duration.or_else(|| humantime::parse_duration(text).ok());
         return duration.map(When::After).or_else(date);
     };
     Some(match time.as_secs().checked_ilog10().unwrap_or(0) {

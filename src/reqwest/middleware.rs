@@ -99,16 +99,6 @@ impl<C: Cost> RateLimit<C> {
     /// The numbers are permits of the limiter. The feedback's [`units`](FeedbackBuilder::units) say which of them
     /// the server counts. By default each call is one request, and of a tuple the first number counts requests and
     /// the second tokens.
-    ///
-    /// ```
-    /// use tollgate::{InFlight, Rate, RateLimiter, TokenBucket, feedback::Unit, reqwest::RateLimit};
-    ///
-    /// let tokens = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
-    /// let middleware = RateLimit::new(RateLimiter::new((tokens, InFlight::new(10))))
-    ///     .cost(|request, _| (if request.url().path() == "/chat" { 800 } else { 100 }, 1))
-    ///     // The server says what remains of tokens, and nothing of places in flight.
-    ///     .feedback(|feedback| feedback.units([Some(Unit::Tokens), None]));
-    /// ```
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Request, &Extensions) -> C + Send + Sync + 'static) -> Self {
         Self { cost: Arc::new(cost), ..self }

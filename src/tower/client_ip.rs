@@ -59,20 +59,9 @@ impl ClientIp {
         Self::peer_by(|request| Some(request.extensions.get::<E>()?.ip()))
     }
 
-    /// The address that `peer` finds: for servers with another extension. Do not read a header here that clients can
-    /// send.
-    ///
-    /// ```
-    /// use std::net::{Ipv4Addr, SocketAddr};
-    /// use tollgate::tower::ClientIp;
-    ///
-    /// // With tonic: `request.extensions.get::<TcpConnectInfo>()?.remote_addr()?.ip()`.
-    /// let of_tcp = ClientIp::peer_by(|request| Some(request.extensions.get::<SocketAddr>()?.ip()));
-    /// // The proxy of a server on a Unix socket has no address.
-    /// let of_unix = ClientIp::peer_by(|_| Some(Ipv4Addr::LOCALHOST.into()))
-    ///     .trusted_proxies("x-forwarded-for", ["127.0.0.1"])?;
-    /// # Ok::<(), tollgate::tower::InvalidProxy>(())
-    /// ```
+    /// The address that `peer` finds: for servers with another extension, such as tonic's `TcpConnectInfo`, or the one of a
+    /// proxy on a Unix socket, which has none: `|_| Some(Ipv4Addr::LOCALHOST.into())`. Do not read a header here that clients
+    /// can send.
     #[must_use]
     pub fn peer_by(peer: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
         Self { peer: Arc::new(peer), proxies: None, ipv6_prefix: 64 }

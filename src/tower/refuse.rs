@@ -154,14 +154,6 @@ impl RefuseLayer {
     /// # Panics
     ///
     /// If `header` is no name of a header.
-    ///
-    /// ```
-    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket, tower::RefuseLayer};
-    ///
-    /// let keys = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
-    /// // Those without a key share a limit.
-    /// let layer = RefuseLayer::by_header("x-api-key", move |key| keys.at(key.unwrap_or_default()).into_owned());
-    /// ```
     #[must_use]
     pub fn by_header<L: OwnedLimiter<Cost = u32>>(
         header: &str,
