@@ -266,8 +266,8 @@ impl Dialects {
         }
         let remains_nothing = answer.meters.iter().any(|(_, meter)| meter.remaining == Some(0));
         let is_limited = answer.wait.is_some() || remains_nothing;
-        let verdicts = applying.iter().filter_map(|one| one.verdict(status, is_limited));
-        answer.verdict = verdicts.last().unwrap_or(answer.verdict);
+        let mut verdicts = applying.iter().filter_map(|one| one.verdict(status, is_limited));
+        answer.verdict = verdicts.next_back().unwrap_or(answer.verdict);
         answer.keep_tightest(age.is_some_and(|age| age != When::After(Duration::ZERO)));
         if let Some(body) = response.body {
             grpc::read_body(body, &mut answer);

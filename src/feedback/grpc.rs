@@ -64,7 +64,7 @@ mod tests {
         let refused = read(&[("grpc-status", "8")]);
         assert_eq!((refused.verdict, wait(&refused)), (Verdict::Refused, None));
         assert_eq!(read(&[("grpc-status", "14")]).verdict, Verdict::Unavailable);
-        assert_eq!(refused.dialect.as_deref(), Some("grpc"));
+        assert_eq!(refused.dialect, Some("grpc"));
     }
 
     #[test]

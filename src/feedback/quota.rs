@@ -57,8 +57,10 @@ pub enum Field {
     Grpc,
 }
 
+type Make = fn(Unit) -> Field;
+
 /// The words. Of two for one part the first counts.
-const WORDS: [(&str, fn(Unit) -> Field); 5] = [
+const WORDS: [(&str, Make); 5] = [
     ("remaining", Field::Remaining),
     ("reset-after", Field::Reset),
     ("reset", Field::Reset),

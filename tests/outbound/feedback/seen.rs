@@ -364,7 +364,7 @@ fn fields_of_the_ietf_may_have_other_names_and_the_parameters_of_its_next_draft(
     ];
     let answer = beta.read(200u16, &fields);
     assert_eq!(of(&answer, Unit::Requests), (Some(100), Some(50), after(30)));
-    assert_eq!(answer.dialect.as_deref(), Some("beta"));
+    assert_eq!(answer.dialect, Some("beta"));
     // What has the usual names is read beside it, and the tightest counts.
     let answer = beta.read(200u16, &[fields[0], ("RateLimit", "\"default\";r=3;t=9")]);
     assert_eq!(of(&answer, Unit::Requests), (None, Some(3), after(9)));

@@ -216,7 +216,7 @@ fn a_name_of_several_servers_is_read_by_its_form() {
 fn shopify() {
     let answer = read(200, &[("X-Shopify-Shop-Api-Call-Limit", "32/40")]);
     assert_eq!(meter(&answer, Unit::Requests), (Some(40), Some(8), None));
-    assert_eq!((answer.dialect.as_deref(), answer.malformed), (Some("shopify"), 0));
+    assert_eq!((answer.dialect, answer.malformed), (Some("shopify"), 0));
     let full = [("X-Shopify-Shop-Api-Call-Limit", "40/40"), ("Retry-After", "2.0")];
     let answer = read(429, &full);
     assert_eq!(meter(&answer, Unit::Requests), (Some(40), Some(0), None));
@@ -272,10 +272,7 @@ fn github() {
     let answer = read(200, &headers);
     let reset = When::At(secs(1_372_700_873));
     assert_eq!(meter(&answer, Unit::Requests), (Some(60), Some(56), Some(reset)));
-    assert_eq!(
-        (answer.dialect.as_deref(), answer.bucket.as_deref()),
-        (Some("github"), Some("core"))
-    );
+    assert_eq!((answer.dialect, answer.bucket.as_deref()), (Some("github"), Some("core")));
     assert!(answer.is_accepted());
     // A missing permission is not a limit; both kinds of limit are.
     assert!(read(403, &headers).is_accepted());
@@ -306,7 +303,7 @@ fn openai() {
     let after = |duration| Some(When::After(duration));
     assert_eq!(meter(&answer, Unit::Requests), (Some(60), Some(59), after(secs(1))));
     assert_eq!(meter(&answer, Unit::Tokens), (Some(150_000), Some(149_984), after(secs(360))));
-    assert_eq!(answer.dialect.as_deref(), Some("openai"));
+    assert_eq!(answer.dialect, Some("openai"));
     for (text, millis) in [
         ("20ms", 20),
         ("7.66s", 7660),
@@ -408,7 +405,7 @@ fn x() {
     let reset = Some(When::At(secs(1_705_420_800)));
     let answer = read(200, &headers);
     assert_eq!(meter(&answer, Unit::Requests), (Some(900), Some(847), reset));
-    assert_eq!(answer.dialect.as_deref(), Some("x"));
+    assert_eq!(answer.dialect, Some("x"));
 }
 
 #[test]
@@ -530,7 +527,7 @@ fn of_a_window_and_a_day_the_tighter_one_counts() {
     };
     let left = |window, app, user| {
         let answer = read(200, &headers(window, app, user));
-        assert_eq!((answer.dialect.as_deref(), answer.malformed), (Some("x"), 0));
+        assert_eq!((answer.dialect, answer.malformed), (Some("x"), 0));
         let (limit, remaining, reset) = meter(&answer, Unit::Requests);
         (limit.expect("sent"), remaining.expect("sent"), reset.expect("sent"))
     };
