@@ -1,17 +1,12 @@
-//! The front desk: what can be asked of every limiter, written once.
-//!
-//! A limiter answers the questions of [`Queue`]; the methods, the future, the reservation and the form without a type
-//! stand on top of them.
+//! What can be asked of every limiter, written once: a limiter implements [`Queue`], on which the methods, the future, the
+//! reservation and the form without a type are built.
 
 mod acquire;
 pub(crate) mod and;
 pub(crate) mod any;
 mod granted;
 mod methods;
-mod reservation;
-pub(crate) mod run;
 pub(crate) mod sealed;
-mod stages;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -19,14 +14,15 @@ use std::hash::Hash;
 use std::task::Poll;
 use std::time::Duration;
 
-pub use acquire::{Acquire, InProcess, Queue};
+pub use acquire::{Acquire, InProcess, Queue, Reservation};
+pub(crate) use acquire::{Around, Stages};
 use and::And;
 pub use granted::{Granted, Metered, Settle};
 #[cfg(any(feature = "feedback", feature = "tower"))]
 pub(crate) use granted::{Hearing, Reply, both};
-pub(crate) use methods::{forward, methods_of_granted, methods_of_limiter};
-pub use reservation::Reservation;
-pub(crate) use stages::{Around, Stages};
+pub(crate) use methods::forward;
+#[cfg(any(feature = "feedback", feature = "redis"))]
+pub(crate) use methods::methods_of_limiter;
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -83,18 +79,6 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     /// # Cancel safety
     ///
     /// Dropping the future leaves the queue and takes nothing.
-    ///
-    /// ```
-    /// use tollgate::{AnyRateLimiter, Limiter, ManualClock, Rate, RateLimiter, SmoothBursty};
-    ///
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// let limiter = AnyRateLimiter::new(RateLimiter::with_clock(policy, ManualClock::auto_advance()));
-    /// limiter.acquire(1).await?;
-    /// assert_eq!(limiter.acquire(1).await?.waited().as_millis(), 200);
-    /// # Ok::<(), tollgate::Error>(()) })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     fn acquire(&self, n: Self::Cost) -> Acquire<Self> {
         Acquire::new(self.clone(), Ask::new(n, None))
     }
@@ -202,7 +186,10 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     where
         F: Future<Output: Send> + Send,
     {
-        run::run(self, n, future)
+        async move {
+            let _grant = self.acquire(n).await?;
+            Ok(future.await)
+        }
     }
 
     /// As [`run`](Self::run), and settles the cost by the output of `future`, as
@@ -237,7 +224,12 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     where
         F: Future<Output: Send> + Send,
     {
-        run::run_metered(self, n, future, cost_of)
+        async move {
+            let mut grant = self.acquire(n).await?.metered();
+            let output = future.await;
+            grant.set(cost_of(&output));
+            Ok(output)
+        }
     }
 
     /// Grants nothing for `duration`; see [`RateLimiter::pause_for`](crate::RateLimiter::pause_for).

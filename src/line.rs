@@ -1,7 +1,7 @@
 //! One limiter: its state and its queue under a mutex, and a word beside it for calls that need not wait.
 //!
 //! [`Line::decide`] decides a call that need not wait. Each other one goes to [`Line::enter`], which grants it, refuses it,
-//! or lets it join the queue.
+//! or lets it join the queue. [`Caller`] is where a caller stands on this way.
 //!
 //! A caller is charged when it is granted, not when it arrives. So leaving the queue is free and moves all
 //! later callers up, a change of rate or a pause re-times the whole queue, and small requests do not starve a
@@ -12,30 +12,27 @@
 mod inner;
 #[cfg(all(test, tollgate_loom))]
 mod loom;
-mod projection;
 #[cfg(test)]
 mod testing;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
-mod waiting;
 mod word;
 
 use std::sync::{Arc, Weak};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::clock::{Clock, Monotone, OnAlarm};
 use crate::error::{Error, ExceedsCapacity};
 use crate::observe::Observer;
 use crate::policy::schedule::Attempt;
-use crate::policy::{Cost, Policy, Rated};
-use crate::stats::{Counters, Stats, Waits};
+use crate::policy::{Cost, Policy};
+use crate::stats::{Counters, Stats};
 use crate::sync::Mutex;
-use crate::units::{Nanos, Rate};
+use crate::units::Nanos;
 use crate::unwinding::in_drop;
 use crate::wait_queue::{AfterUnlock, Ask, Bounds, End, WaiterId};
-pub(crate) use inner::{Admission, Decided, Inner, decide, is_too_late};
-pub(crate) use waiting::{Change, Charge};
+pub(crate) use inner::{Caller, Change, Charge, Decided, Inner, Outcome, decide, is_too_late};
 use word::Word;
 
 /// One limiter: a word for calls that need not wait, if its state fits one, a mutex for the rest, the clock of both, and
@@ -52,43 +49,23 @@ pub(crate) struct Line<P: Policy> {
 }
 
 impl<P: Policy> Line<P> {
-    /// A line that decides without its mutex if the policy allows it.
+    /// A line with `state`, or a new one, which decides without its mutex if the policy allows it. A key has a state: callers
+    /// will wait there, so its mutex decides all calls.
     pub(crate) fn new(
         policy: P,
-        clock: Clock,
-        observer: Arc<Observer>,
+        state: Option<P::State>,
+        (clock, observer): (Clock, Arc<Observer>),
         bounds: Bounds,
     ) -> Arc<Self> {
         let time = Monotone::new(clock.now());
-        let state = policy.start(time.latest());
+        // Locked, until the first call has passed the mutex.
+        let has_word = P::ONE_RATE.is_some() && state.is_none();
+        let word = has_word.then(|| Box::new(Word::locked()));
+        let state = state.unwrap_or_else(|| policy.start(time.latest()));
         let mut inner = Inner::new(policy, state, time);
-        inner.set_bounds(bounds);
-        let word = P::ONE_RATE.is_some().then(|| {
-            let word = Box::new(Word::locked());
-            inner.publish(&word, inner.time.latest());
-            word
-        });
-        Self::around(inner, word, clock, observer)
-    }
-
-    /// The line of a key, in which callers will wait: its mutex decides all calls.
-    pub(crate) fn of_key(
-        policy: P,
-        state: P::State,
-        (clock, observer): (&Clock, &Arc<Observer>),
-        bounds: Bounds,
-    ) -> Arc<Self> {
-        let mut inner = Inner::new(policy, state, Monotone::new(clock.now()));
-        inner.set_bounds(bounds);
-        Self::around(inner, None, clock.clone(), Arc::clone(observer))
-    }
-
-    fn around(
-        inner: Inner<P>,
-        word: Option<Box<Word>>,
-        clock: Clock,
-        observer: Arc<Observer>,
-    ) -> Arc<Self> {
+        if bounds != Bounds::NONE {
+            inner.waiting().bounds = bounds;
+        }
         let (counters, inner) = (Counters::new(), Mutex::new(inner));
         Arc::new_cyclic(|this| Self { clock, word, counters, inner, observer, this: this.clone() })
     }
@@ -151,24 +128,32 @@ impl<P: Policy> Line<P> {
         &self,
         ask: &Ask<P::Cost>,
         waker: Option<&Waker>,
-    ) -> Result<Admission<P>, Error> {
-        self.with_lock(|inner, now| inner.enter(now, ask, waker))
+    ) -> Result<Caller<P>, Error> {
+        self.with_lock(|inner, now| {
+            let entered = inner.enter(now, ask, waker);
+            // A call for nothing is not counted.
+            inner.stats.refused += u64::from(entered.is_err() && !ask.cost.is_zero());
+            entered
+        })
     }
 
     /// Enters with no time to wait: the caller is granted or refused at once.
-    // Not a grant, for the reason given at `LinePlace::poll_in_line`.
+    // Not a grant, for the reason given at `Caller::poll_in_line`.
     #[inline(never)]
     pub(crate) fn enter_now(&self, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
         match self.enter(&Ask::new(cost, Some(Duration::ZERO)), None)? {
-            Admission::Granted(charge) => Ok(charge),
-            Admission::Waiting(_) => unreachable!("a caller with no time does not wait"),
+            Caller::Granted(charge) => Ok(charge),
+            _ => unreachable!("a caller with no time does not wait"),
         }
     }
 
-    /// The outcome of a waiter, if it is decided. Grants nothing, but wakes the callers that were granted with this one.
-    pub(crate) fn take_outcome(&self, id: WaiterId) -> Option<Result<Charge<P::Receipt>, Error>> {
+    /// The outcome of a waiter, which is removed then. While there is none, keeps `waker` to be called, and tells when the
+    /// next event is, if that is known. Also wakes the callers that were granted with this one.
+    fn poll(&self, id: WaiterId, waker: &Waker) -> Result<Outcome<P>, Option<Nanos>> {
         self.clock.wake_others();
-        self.inner.lock().take_outcome(id)
+        // Most are polled when they have been granted: nothing else is to be done then.
+        let outcome = self.inner.lock().take_outcome(id);
+        outcome.map_or_else(|| self.with_lock(|inner, _| inner.poll(id, waker)), Ok)
     }
 
     /// A waiting caller leaves. Also wakes the callers that were granted with this one.
@@ -180,7 +165,7 @@ impl<P: Policy> Line<P> {
     /// Called when a grant is dropped.
     #[inline(always)]
     pub(crate) fn release(&self, cost: P::Cost) {
-        let read = (P::HELD && P::TIMED).then(|| self.clock.now());
+        let read = P::RELEASE_TIMED.then(|| self.clock.now());
         if !(P::ONE_RATE.is_none() && self.inner.lock().release_at_once(read, cost)) {
             self.release_in_line(cost);
         }
@@ -253,7 +238,7 @@ impl<P: Policy> Line<P> {
     /// The alarm went off. Returns how many go on waiting.
     fn sound(&self) -> (usize, AfterUnlock) {
         let mut inner = self.inner.lock();
-        inner.disarm();
+        inner.waiting().queue.disarm();
         let now = self.begin(&mut inner);
         (inner.queue_len(), self.finish(&mut inner, now))
     }
@@ -283,33 +268,17 @@ impl<P: Policy> Line<P> {
         stats
     }
 
-    pub(crate) fn waits(&self) -> Waits {
-        self.observer.waits()
-    }
-
     pub(crate) fn policy(&self) -> P {
         self.inner.lock().policy.clone()
     }
 
-    /// As `RateLimiter::set_policy`, for a caller that holds a lock.
-    pub(crate) fn set_policy_quietly(&self, policy: P) -> AfterUnlock {
-        self.locked(|inner, now| inner.set_policy(now, policy)).1
-    }
-
-    /// As [`set_policy_quietly`](Self::set_policy_quietly), with the policy in force at another rate.
-    pub(crate) fn set_rate_quietly(&self, rate: Rate) -> AfterUnlock
-    where
-        P: Rated,
-    {
-        let set = |inner: &mut Inner<P>, now| {
-            let policy = inner.policy().clone().with_rate(rate);
-            inner.set_policy(now, policy);
-        };
-        self.locked(set).1
+    /// Replaces the policy by one that is made of it. Returns what is left to do, as the caller may hold a lock.
+    pub(crate) fn set_policy(&self, of: impl FnOnce(&P) -> P) -> AfterUnlock {
+        self.locked(|inner, now| inner.set_policy(now, of(&inner.policy))).1
     }
 
     /// The state and the counts of a line, if no caller waits and nothing is paused. Only for the line
-    /// [of a key](Self::of_key).
+    /// of a key.
     pub(crate) fn quiet_state(&self, now: Nanos) -> Option<(P::State, Stats)> {
         let inner = self.inner.lock();
         inner.is_quiet(now).then(|| (inner.state.clone(), inner.stats))
@@ -328,7 +297,100 @@ impl<P: Policy> OnAlarm for Line<P> {
     }
 
     fn wake_all(&self) {
-        let after_unlock = self.inner.lock().wake_all();
+        let mut inner = self.inner.lock();
+        let queue = &mut inner.waiting().queue;
+        queue.forget_alarm();
+        let after_unlock = queue.after_unlock(None);
+        drop(inner);
         after_unlock.run();
+    }
+}
+
+/// The way of a caller.
+impl<P: Policy> Caller<P> {
+    /// Decides a new call at once if possible.
+    #[inline(always)]
+    pub(crate) fn decide(&mut self, line: &Line<P>, ask: &Ask<P::Cost>) -> Decided<P> {
+        let is_new = matches!(self, Self::Outside);
+        let decided = if is_new { line.decide(ask.cost, ask.max_wait) } else { None }?;
+        *self = Self::Over;
+        Some(decided)
+    }
+
+    /// Is granted, or joins the queue, unless it is there.
+    pub(crate) fn enter(
+        &mut self,
+        line: &Line<P>,
+        ask: &Ask<P::Cost>,
+        waker: Option<&Waker>,
+    ) -> Result<(), Error> {
+        if matches!(self, Self::Outside) {
+            *self = Self::Over;
+            *self = line.enter(ask, waker)?;
+        }
+        Ok(())
+    }
+
+    /// Waits in the queue.
+    // Returns a charge and not a grant: a grant would be returned through memory, and would force the calls that
+    // are decided at once through memory too.
+    #[inline(never)]
+    pub(crate) fn poll_in_line(
+        &mut self,
+        line: &Line<P>,
+        ask: &Ask<P::Cost>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Charge<P::Receipt>, Error>> {
+        if matches!(self, Self::Outside) {
+            self.enter(line, ask, Some(context.waker()))?;
+            if matches!(self, Self::Waiting(_)) && !line.clock.advances_by_itself() {
+                return Poll::Pending;
+            }
+        }
+        while let Self::Waiting(id) = *self {
+            match line.poll(id, context.waker()) {
+                Ok(outcome) => {
+                    *self = Self::Over;
+                    *self = Self::Granted(outcome?);
+                }
+                // A clock that advances by itself skips to the time at which the queue moves.
+                Err(Some(due)) if line.clock.skip_to(due) => {}
+                Err(_) => return Poll::Pending,
+            }
+        }
+        let Self::Granted(charge) = self else { panic!("`Acquire` polled after it was ready") };
+        if charge.waited > 0 {
+            // This caller keeps the charge until it is reported, as a listener may panic.
+            line.observer.granted(Duration::from_nanos(charge.waited), charge.limited_by);
+        }
+        let charge = charge.take();
+        *self = Self::Over;
+        Poll::Ready(Ok(charge))
+    }
+
+    /// Leaves the queue, or gives back a grant that was not taken.
+    #[inline(always)]
+    pub(crate) fn leave(&mut self, line: &Line<P>, cost: P::Cost) {
+        if !matches!(self, Self::Outside | Self::Over) {
+            self.leave_line(line, cost);
+        }
+    }
+
+    #[inline(never)]
+    fn leave_line(&mut self, line: &Line<P>, cost: P::Cost) {
+        in_drop(|| match self {
+            Self::Outside | Self::Over => {}
+            Self::Waiting(id) => line.leave(*id),
+            Self::Granted(charge) => {
+                line.with_lock(|inner, now| inner.give_up(now, cost, charge.take()));
+            }
+        });
+    }
+
+    pub(crate) fn delay(&self, line: &Line<P>) -> Duration {
+        match *self {
+            Self::Waiting(id) => line.with_lock(|inner, now| inner.delay(id, now)),
+            _ => Duration::ZERO,
+        }
     }
 }

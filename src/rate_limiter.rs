@@ -3,13 +3,13 @@
 pub(crate) mod builder;
 mod grant;
 mod open_grant;
-mod place;
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests;
 
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub use grant::Grant;
@@ -18,8 +18,10 @@ pub(crate) use open_grant::{GrantId, OpenGrant};
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{Acquire, Ask, Reservation};
-use crate::line::{Inner, Line};
+use crate::limiter::{
+    Acquire, Ask, InProcess, Limiter, Queue, Reservation, forward, sealed::Sealed,
+};
+use crate::line::{Caller, Inner, Line};
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
@@ -28,7 +30,7 @@ use crate::stats::{Stats, Waits};
 use crate::units::Rate;
 #[cfg(feature = "feedback")]
 use crate::wait_queue::AfterUnlock;
-use crate::wait_queue::Tenant;
+use crate::wait_queue::{End, Tenant};
 
 /// Grants permits by a [`Policy`]; callers that must wait queue in FIFO order, unless they enter
 /// [ahead of others](Acquire::ahead_by).
@@ -71,13 +73,6 @@ pub struct RateLimiter<P: Policy> {
 impl<P: Policy> RateLimiter<P> {
     /// A limiter with the [system clock](Clock::system). It keeps real time under
     /// `tokio::time::pause`: use [`with_clock`](Self::with_clock) with `Clock::tokio()` there.
-    ///
-    /// ```
-    /// use tollgate::{Rate, RateLimiter, SmoothBursty};
-    ///
-    /// let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(50.0)));
-    /// assert!(limiter.try_acquire(1).is_ok());
-    /// ```
     #[must_use]
     pub fn new(policy: P) -> Self {
         Self::with_clock(policy, Clock::system())
@@ -129,17 +124,14 @@ impl<P: Policy> RateLimiter<P> {
     /// Waiting tenants get equal shares of the permits, or shares by [weight](Acquire::weight); one that waits alone gets all
     /// of them. The callers of one tenant stay in FIFO order. [`for_tenant`](Acquire::for_tenant) is the form for other methods.
     ///
-    /// - **No tenant starves**: one that begins to wait is granted in the next round, after at most one call of each waiting
-    ///   tenant. A call that costs more than others uses up as many rounds of its tenant.
-    /// - **Shares count what callers wait for**, by the cost they ask for. A call that need not wait does not count, and an
-    ///   empty queue forgets all shares.
-    /// - **A timeout** is judged by the turns of all waiters. A tenant that comes later may go ahead; then the caller is
-    ///   refused at its deadline.
-    /// - A tenant is any value with a hash, and is not registered. It is known by its hash with a random key, so use one type
-    ///   for all tenants. Callers without a tenant count as one more tenant.
+    /// - **No tenant starves**: one that begins to wait is granted after at most one call of each waiting tenant. A call that
+    ///   costs more than others uses up as many rounds of its tenant.
+    /// - **Shares count what callers wait for.** A call that need not wait does not count; an empty queue forgets all shares.
+    /// - **A timeout** is judged by the turns of all waiters, and again at the deadline, as another tenant may go ahead.
+    /// - A tenant is any value with a hash; use one type for all. Callers without a tenant count as one more.
     ///
-    /// [`max_waiters_per_tenant`](crate::RateLimiterBuilder::max_waiters_per_tenant) bounds the queue of each. For a limit of
-    /// its own for each tenant, see [`KeyedRateLimiter`](crate::KeyedRateLimiter).
+    /// [`max_waiters_per_tenant`](crate::RateLimiterBuilder::max_waiters_per_tenant) bounds the queue of each.
+    /// [`KeyedRateLimiter`](crate::KeyedRateLimiter) has a limit for each.
     ///
     /// # Errors
     ///
@@ -204,23 +196,28 @@ impl<P: Policy> RateLimiter<P> {
     /// assert_eq!(error.to_string(), "no permits available, retry after 600ms");
     /// ```
     ///
-    /// To *throttle* events as user interfaces do, drop those for which this returns an error. To *debounce* them, which is
-    /// to act once they have stopped, take a timer and reset it at each event (`tokio::time::Sleep::reset`): that is no limit.
-    #[doc(alias("allow", "AllowN", "check", "debounce", "throttle", "tryConsume"))]
+    /// To *throttle* events as user interfaces do, drop those for which this returns an error.
+    #[doc(alias("allow", "AllowN", "check", "throttle", "tryConsume"))]
     // Or a grant that is dropped at once passes through memory.
     #[inline(always)]
     pub fn try_acquire(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        grant::try_now(&self.line, n)
+        match self.line.decide(n, Some(Duration::ZERO)) {
+            Some(charge) => Grant::borrowing(&self.line, n, charge),
+            None => self.try_in_line(n),
+        }
+    }
+
+    // The code of a composed policy is large, and its grant would enlarge the code of each call.
+    #[inline(never)]
+    fn try_in_line(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
+        Grant::borrowing(&self.line, n, self.line.enter_now(n))
     }
 
     /// Takes `n` permits if they come within `timeout`; fails **at once** if they cannot.
     ///
-    /// The waiters ahead are counted: the first 128, or all of them for a rule of one rate. If some of them leave later, a
-    /// refusal may turn out to have been early. If a new rate, a pause, or a caller that enters [ahead](Acquire::ahead_by)
-    /// makes the deadline impossible, the call is refused at its deadline at the latest. `Duration::MAX` waits without a limit.
-    ///
-    /// Calls that are refused at the same time get the same `retry_after()`. To serve all of them in the end, wait with
-    /// [`acquire`](Self::acquire) instead.
+    /// The first 128 waiters ahead are counted, or all of them for a rule of one rate. If a new rate, a pause, or a caller that
+    /// enters [ahead](Acquire::ahead_by) makes the deadline impossible, the call is refused at its deadline at the latest.
+    /// `Duration::MAX` waits without a limit.
     ///
     /// # Errors
     ///
@@ -294,8 +291,6 @@ impl<P: Policy> RateLimiter<P> {
         self.acquire_owned(n).reserve()
     }
 
-    crate::limiter::methods_of_limiter!(around_calls);
-
     /// Replaces the policy, for all clones. It also applies to callers already waiting. Idle time up
     /// to now counts at the old rate, and debt keeps its old price.
     ///
@@ -312,7 +307,7 @@ impl<P: Policy> RateLimiter<P> {
     /// assert_eq!(limiter.available(), 50);
     /// ```
     pub fn set_policy(&self, policy: P) {
-        self.line.set_policy_quietly(policy).run();
+        self.line.set_policy(|_| policy).run();
         self.line.observer.report(&Event::PolicyChanged { rate: None });
     }
 
@@ -365,11 +360,14 @@ impl<P: Policy> RateLimiter<P> {
         self.line.with_lock(|inner, now| inner.reset(now));
     }
 
-    /// Takes `n` permits now, before all that wait, whether they are ready or not.
+    /// Takes `n` permits now, before all waiters, whether they are ready or not: as a debt, which is not refundable.
     #[cfg(feature = "feedback")]
-    pub(crate) fn take_anyway(&self, n: P::Cost) -> Result<Grant<'_, P>, Error> {
-        let charge = self.line.with_lock(|inner, now| inner.take_anyway(now, n))?;
-        Grant::borrowing(&self.line, n, Ok(charge))
+    pub(crate) fn take_anyway(&self, n: P::Cost) -> Result<Grant<'static, P>, Error> {
+        let nothing = crate::line::Charge::at_once(None);
+        let mut grant =
+            Grant::new(GrantOwner::owned(Arc::clone(&self.line)), P::Cost::default(), nothing);
+        grant.settle(n)?;
+        Ok(grant)
     }
 
     /// How long a call for `n` permits would wait if it came now; see [`Limiter::would_wait`](crate::Limiter::would_wait).
@@ -398,24 +396,6 @@ impl<P: Policy> RateLimiter<P> {
         self.line.look(Inner::quota)
     }
 
-    /// How much is left of each limit, for a request of `cost`.
-    pub(crate) fn limits(&self, cost: P::Cost) -> Vec<Limit<P::Cost>> {
-        self.line.look(|inner, now| inner.limits(now, cost))
-    }
-
-    /// The number of waiters.
-    #[must_use]
-    pub fn queue_len(&self) -> usize {
-        self.line.look(|inner, _| inner.queue_len())
-    }
-
-    /// The permits that callers wait for, all costs together: what
-    /// [`max_queued_permits`](crate::RateLimiterBuilder::max_queued_permits) bounds.
-    #[must_use]
-    pub fn queued_permits(&self) -> u64 {
-        self.line.look(|inner, _| inner.queued_permits())
-    }
-
     /// The number of waiters of a tenant; see [`acquire_for`](Self::acquire_for).
     #[must_use]
     pub fn queue_len_for<T: Hash + ?Sized>(&self, tenant: &T) -> usize {
@@ -423,35 +403,35 @@ impl<P: Policy> RateLimiter<P> {
         self.line.look(|inner, _| inner.queue_len_of(tenant))
     }
 
-    /// Counters since the limiter was made.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.line.stats()
-    }
-
-    /// How long callers waited, and for which part of the policy.
-    #[must_use]
-    pub fn waits(&self) -> Waits {
-        self.line.waits()
-    }
-
-    #[cfg(feature = "metrics")]
-    pub(crate) fn observe(&self) -> observe::Observe {
-        observe::observe(&self.line, |line| {
-            use crate::policy::{Cost as _, PolicyExt as _};
-            let (waiting, rate, permits) = line.look(|inner, now| {
-                let rate = inner.policy().steady_rate();
-                (inner.queue_len(), rate, inner.available(now).number(0))
-            });
-            observe::Observation {
-                stats: line.stats(),
-                waits: line.waits(),
-                waiting,
-                rate,
-                permits: Some(permits),
-                ..observe::Observation::default()
-            }
-        })
+    forward! {
+        in Limiter {
+            /// See [`Limiter::close`].
+            close() -> ();
+            /// See [`Limiter::drain`].
+            @async drain() -> ();
+            /// See [`Limiter::is_closed`].
+            #[must_use]
+            is_closed() -> bool;
+            /// The number of waiters.
+            #[must_use]
+            queue_len() -> usize;
+            /// The permits that callers wait for, all costs together: what
+            /// [`max_queued_permits`](crate::RateLimiterBuilder::max_queued_permits) bounds.
+            #[must_use]
+            queued_permits() -> u64;
+            /// Counters since the limiter was made.
+            #[must_use]
+            stats() -> Stats;
+            /// How long callers waited, and for which part of the policy.
+            #[must_use]
+            waits() -> Waits;
+            /// The name given to the [builder](crate::RateLimiterBuilder::name).
+            #[must_use]
+            name() -> Option<&str>;
+            /// The clock that decides and wakes waiters.
+            #[must_use]
+            clock() -> &Clock;
+        }
     }
 
     /// The current policy.
@@ -460,43 +440,10 @@ impl<P: Policy> RateLimiter<P> {
         self.line.policy()
     }
 
-    /// The name given to the [builder](crate::RateLimiterBuilder::name).
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.line.observer.name()
-    }
-
-    /// The clock that decides and wakes waiters.
-    #[must_use]
-    pub fn clock(&self) -> &Clock {
-        &self.line.clock
-    }
-
-    /// The maximum number of waiters; `usize::MAX` if the [builder](crate::RateLimiterBuilder::max_waiters)
-    /// set none.
-    #[must_use]
-    pub fn max_waiters(&self) -> usize {
-        self.line.look(|inner, _| inner.bounds().waiters)
-    }
-
-    /// The maximum number of permits that all waiters together may ask for; `u64::MAX` if the
-    /// [builder](crate::RateLimiterBuilder::max_queued_permits) set none.
-    #[must_use]
-    pub fn max_queued_permits(&self) -> u64 {
-        self.line.look(|inner, _| inner.bounds().permits)
-    }
-
-    /// The maximum number of waiters of each tenant; `usize::MAX` if the
-    /// [builder](crate::RateLimiterBuilder::max_waiters_per_tenant) set none.
-    #[must_use]
-    pub fn max_waiters_per_tenant(&self) -> usize {
-        self.line.look(|inner, _| inner.bounds().waiters_per_tenant)
-    }
-
     /// As [`set_policy`](Self::set_policy), for a caller that holds a lock.
     #[cfg(feature = "feedback")]
     pub(crate) fn set_policy_quietly(&self, policy: P) -> AfterUnlock {
-        self.line.set_policy_quietly(policy)
+        self.line.set_policy(|_| policy)
     }
 
     /// The line of a key, as a limiter.
@@ -506,8 +453,7 @@ impl<P: Policy> RateLimiter<P> {
 
     /// For a caller that has tried without the queue, and has no time to wait.
     pub(crate) fn take_now(self, n: P::Cost) -> Result<Grant<'static, P>, Error> {
-        let charge = self.line.enter_now(n)?;
-        Ok(Grant::new(GrantOwner::owned(self.line), n, charge))
+        self.try_in_line(n).map(Grant::into_owned)
     }
 }
 
@@ -533,17 +479,8 @@ impl<P: Rated> RateLimiter<P> {
     /// # Ok::<(), tollgate::Error>(())
     /// ```
     pub fn set_rate(&self, rate: Rate) {
-        self.set_rate_quietly(rate)();
-    }
-
-    /// As [`set_rate`](Self::set_rate), for callers that hold a lock: after it is released they call what is
-    /// returned, which wakes the waiters and the listener.
-    pub(crate) fn set_rate_quietly(&self, rate: Rate) -> impl FnOnce() {
-        let after_unlock = self.line.set_rate_quietly(rate);
-        move || {
-            after_unlock.run();
-            self.line.observer.report(&Event::PolicyChanged { rate: Some(rate) });
-        }
+        self.line.set_policy(|policy| policy.clone().with_rate(rate)).run();
+        self.line.observer.report(&Event::PolicyChanged { rate: Some(rate) });
     }
 }
 
@@ -551,6 +488,179 @@ impl<P: Rated> RateLimiter<P> {
 impl<P: Policy> Clone for RateLimiter<P> {
     fn clone(&self) -> Self {
         Self { line: Arc::clone(&self.line) }
+    }
+}
+
+impl<P: Policy> Sealed for RateLimiter<P> {}
+#[doc(hidden)]
+impl<P: Policy> Sealed for &RateLimiter<P> {}
+impl<P: Policy> InProcess for RateLimiter<P> {}
+#[doc(hidden)]
+impl<P: Policy> InProcess for &RateLimiter<P> {}
+
+impl<P: Policy> Queue for RateLimiter<P> {
+    type Cost = P::Cost;
+    type Grant = Grant<'static, P>;
+    type Place = Caller<P>;
+    type Owned = Self;
+
+    #[inline(never)]
+    fn poll_acquire(
+        limiter: &Self,
+        ask: &Ask<P::Cost>,
+        caller: &mut Caller<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Self::Grant, Error>> {
+        let line = &limiter.line;
+        let charge = match caller.decide(line, ask) {
+            Some(charge) => Poll::Ready(charge),
+            None => caller.poll_in_line(line, ask, context),
+        };
+        charge.map_ok(|charge| Grant::new(GrantOwner::owned(Arc::clone(line)), ask.cost, charge))
+    }
+
+    fn poll_enter(
+        limiter: &Self,
+        ask: &Ask<P::Cost>,
+        caller: &mut Caller<P>,
+        _: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        Poll::Ready(caller.enter(&limiter.line, ask, None))
+    }
+
+    fn leave(limiter: &Self, ask: &Ask<P::Cost>, caller: &mut Caller<P>) {
+        caller.leave(&limiter.line, ask.cost);
+    }
+
+    fn delay(limiter: &Self, caller: &Caller<P>) -> Duration {
+        caller.delay(&limiter.line)
+    }
+
+    fn into_owned(limiter: &Self, ask: &Ask<P::Cost>, caller: Caller<P>) -> Acquire<Self> {
+        Acquire::at(limiter.clone(), *ask, caller)
+    }
+}
+
+#[doc(hidden)]
+impl<'a, P: Policy> Queue for &'a RateLimiter<P> {
+    type Cost = P::Cost;
+    type Grant = Grant<'a, P>;
+    type Place = Caller<P>;
+    type Owned = RateLimiter<P>;
+
+    // Inlined for the reason given at `Line::decide`.
+    #[inline(always)]
+    fn poll_acquire(
+        limiter: &Self,
+        ask: &Ask<P::Cost>,
+        caller: &mut Caller<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Grant<'a, P>, Error>> {
+        let line: &'a Arc<Line<P>> = &limiter.line;
+        if let Some(charge) = caller.decide(line, ask) {
+            return Poll::Ready(Grant::borrowing(line, ask.cost, charge));
+        }
+        let charge = caller.poll_in_line(line, ask, context);
+        charge.map(|charge| Grant::borrowing(line, ask.cost, charge))
+    }
+
+    fn poll_enter(
+        limiter: &Self,
+        ask: &Ask<P::Cost>,
+        caller: &mut Caller<P>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        RateLimiter::poll_enter(limiter, ask, caller, context)
+    }
+
+    #[inline(always)]
+    fn leave(limiter: &Self, ask: &Ask<P::Cost>, caller: &mut Caller<P>) {
+        caller.leave(&limiter.line, ask.cost);
+    }
+
+    fn delay(limiter: &Self, caller: &Caller<P>) -> Duration {
+        caller.delay(&limiter.line)
+    }
+
+    fn into_owned(limiter: &Self, ask: &Ask<P::Cost>, caller: Caller<P>) -> Acquire<Self::Owned> {
+        RateLimiter::into_owned(limiter, ask, caller)
+    }
+}
+
+/// The futures of these methods do not borrow the limiter, as its own methods' futures do.
+impl<P: Policy> Limiter for RateLimiter<P> {
+    async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
+        self.pause_for(duration);
+        Ok(())
+    }
+
+    async fn resume(&self) -> Result<(), Error> {
+        self.resume();
+        Ok(())
+    }
+
+    async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
+        self.would_wait(n)
+    }
+
+    async fn reset(&self) -> Result<(), Error> {
+        self.reset();
+        Ok(())
+    }
+
+    async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
+        Ok(self.quota())
+    }
+
+    async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
+        Ok(self.line.look(|inner, now| inner.limits(now, cost)))
+    }
+
+    fn end(&self, end: End<'_>) -> bool {
+        self.line.end(end)
+    }
+
+    fn queue_len(&self) -> usize {
+        self.line.look(|inner, _| inner.queue_len())
+    }
+
+    fn queued_permits(&self) -> u64 {
+        self.line.look(|inner, _| inner.queued_permits())
+    }
+
+    fn stats(&self) -> Stats {
+        self.line.stats()
+    }
+
+    fn waits(&self) -> Waits {
+        self.line.observer.waits()
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.line.clock
+    }
+
+    fn name(&self) -> Option<&str> {
+        self.line.observer.name()
+    }
+
+    #[cfg(feature = "metrics")]
+    fn observe(&self) -> observe::Observe {
+        observe::observe(&self.line, |line| {
+            use crate::policy::{Cost as _, PolicyExt as _};
+            let (waiting, rate, permits) = line.look(|inner, now| {
+                let rate = inner.policy.steady_rate();
+                (inner.queue_len(), rate, inner.available(now).number(0))
+            });
+            observe::Observation {
+                stats: line.stats(),
+                waits: line.observer.waits(),
+                waiting,
+                rate,
+                permits: Some(permits),
+                ..observe::Observation::default()
+            }
+        })
     }
 }
 

@@ -8,24 +8,138 @@
 //! the caller takes the outcome. Wakers are called, and dropped, after the owner's lock is released: both can run
 //! anything.
 
-mod ask;
 mod tenants;
-mod wakers;
 
 use std::mem;
+use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
 use slab::Slab;
-
-pub(crate) use ask::{Arrival, Ask, Bounds, End, NEVER, Tenant, WaiterId};
+use smallvec::SmallVec;
+pub(crate) use tenants::Tenant;
 use tenants::{PlaceInLane, Tenants, price};
-pub(crate) use wakers::AfterUnlock;
-use wakers::{WakeList, Wakers};
 
-use crate::clock::{Alarm, KEEP, TimeOrder, Timed, TimerTask};
-use crate::units::Nanos;
+use crate::clock::{Alarm, KEEP, TimeOrder, Timed, TimerTask, wake_each};
+use crate::error::QueueLimit;
+use crate::units::{Nanos, saturating_nanos};
+
+/// Far enough to mean "never".
+pub(crate) const NEVER: Nanos = Nanos::new(u64::MAX);
+
+/// Names a waiter until its entry is removed: its place in the slab, plus one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaiterId(NonZeroU32);
+
+impl WaiterId {
+    pub(crate) fn new(place: usize) -> Self {
+        let id = u32::try_from(place + 1).ok().and_then(NonZeroU32::new);
+        Self(id.expect("fewer than 2^32 waiters"))
+    }
+
+    pub(crate) fn place(self) -> usize {
+        self.0.get() as usize - 1
+    }
+
+    fn at(self, time: u64, rank: u32) -> Timed {
+        Timed::new(time, rank, self.0.get())
+    }
+
+    fn of(timed: Timed) -> Self {
+        Self(NonZeroU32::new(timed.id()).unwrap_or_else(|| unreachable!("an entry has a number")))
+    }
+}
+
+/// When a caller joined, less the time by which it goes ahead of others: the key of the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Arrival(u64);
+
+impl Arrival {
+    /// The key of a caller that joins at the origin of the clock. A caller goes ahead by half of it at most.
+    const ORIGIN: u64 = 1 << 63;
+
+    pub(crate) fn new(joined: Nanos, ahead: Duration) -> Self {
+        let joined = joined.min(Nanos::END).get();
+        Self(Self::ORIGIN + joined - saturating_nanos(ahead.min(Nanos::HORIZON)))
+    }
+
+    /// Ahead of each caller, and behind calls with smaller numbers.
+    #[cfg(feature = "redis")]
+    pub(crate) fn ahead_of_all(number: u64) -> Self {
+        debug_assert!(number < Self::ORIGIN / 2, "callers come behind");
+        Self(number)
+    }
+
+    fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// What a caller asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<C> {
+    pub(crate) cost: C,
+    pub(crate) max_wait: Option<Duration>,
+    /// It enters as if it had come this much earlier.
+    pub(crate) ahead: Duration,
+    /// Or in the turn of a tenant.
+    pub(crate) tenant: Option<Tenant>,
+}
+
+impl<C> Ask<C> {
+    #[inline]
+    pub(crate) fn new(cost: C, max_wait: Option<Duration>) -> Self {
+        Self { cost, max_wait, ahead: Duration::ZERO, tenant: None }
+    }
+}
+
+/// How much may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) waiters: usize,
+    pub(crate) permits: u64,
+    /// For each tenant.
+    pub(crate) waiters_per_tenant: usize,
+}
+
+impl Bounds {
+    pub(crate) const NONE: Self =
+        Self { waiters: usize::MAX, permits: u64::MAX, waiters_per_tenant: usize::MAX };
+
+    /// Which of the bounds one more waiter would exceed, with which all together ask for `permits`. `of_tenant`:
+    /// the waiters of the same tenant.
+    pub(crate) fn exceeded(
+        self,
+        waiters: usize,
+        permits: u64,
+        of_tenant: Option<usize>,
+    ) -> Option<QueueLimit> {
+        let most = |waiters: usize| u32::try_from(waiters).unwrap_or(u32::MAX);
+        if of_tenant.is_some_and(|waiters| waiters >= self.waiters_per_tenant) {
+            Some(QueueLimit::WaitersPerTenant(most(self.waiters_per_tenant)))
+        } else if waiters >= self.waiters {
+            Some(QueueLimit::Waiters(most(self.waiters)))
+        } else {
+            let most = u32::try_from(self.permits).unwrap_or(u32::MAX);
+            (permits > self.permits).then_some(QueueLimit::Permits(most))
+        }
+    }
+}
+
+/// A step of the end of a limiter; `true` where it asks for nothing.
+#[derive(Clone, Copy, Debug)]
+pub enum End<'a> {
+    /// Lets no caller in any more, and refuses those that wait.
+    Close,
+    /// Lets no caller in any more, and serves those that wait.
+    Serve,
+    /// Whether new callers are refused.
+    IsClosed,
+    /// Whether no caller waits and no place in flight is held. If not, calls the waker when that is so.
+    IsDrained(&'a Waker),
+}
 
 /// A full slab grows by this part of its size: doubled, it would be half empty after it has grown.
 const GROWTH: usize = 16;
@@ -83,7 +197,8 @@ impl Place {
 
     /// The place of the same caller if it came later.
     pub(crate) fn later(self, by: Duration) -> Self {
-        Self { arrival: self.arrival.later(by), rank: u32::MAX, ..self }
+        let arrival = Arrival(self.arrival.0.saturating_add(saturating_nanos(by)));
+        Self { arrival, rank: u32::MAX, ..self }
     }
 
     fn at(self) -> Timed {
@@ -181,22 +296,20 @@ impl<T: Waits> WaitQueue<T> {
 
     /// The front of the queue is granted, and leaves the order.
     pub(crate) fn grant(&mut self, id: WaiterId) {
+        let (tenant, permits) = (self.tenant(id), self[id].permits());
         if let Some(tenants) = &mut self.tenants {
-            let Entry { tenant, value, .. } = &self.entries[id.place()];
-            tenants.grant(tenant.as_deref().copied(), value.permits());
+            tenants.grant(tenant, permits);
         }
         self.unlink(id);
     }
 
     /// Takes a waiter out of the order, once only; its entry stays.
     pub(crate) fn unlink(&mut self, id: WaiterId) {
-        let at = self.key(id);
+        let (at, tenant) = (self.key(id), self.tenant(id));
         self.len -= 1;
         match &mut self.tenants {
             None => _ = self.order.remove(at),
-            Some(tenants) => {
-                tenants.leave(at, self.entries[id.place()].tenant.as_deref().copied());
-            }
+            Some(tenants) => tenants.leave(at, tenant),
         }
         if self.len == 0 {
             (self.tenants, self.joined) = (None, 0);
@@ -219,18 +332,12 @@ impl<T: Waits> WaitQueue<T> {
 
     /// Removes the entry of a waiter that is out of the order.
     pub(crate) fn remove(&mut self, id: WaiterId) -> T {
-        let (value, waker) = self.take(id);
-        self.wakers.discard(waker);
-        value
-    }
-
-    /// The same. The waker is to be dropped after the lock is released.
-    pub(crate) fn take(&mut self, id: WaiterId) -> (T, Waker) {
         let Entry { value, waker, .. } = self.entries.remove(id.place());
         if self.entries.is_empty() && self.entries.capacity() > KEEP {
             self.entries = Slab::new();
         }
-        (value, waker)
+        self.wakers.discard(waker);
+        value
     }
 
     /// The waiter that is next.
@@ -243,7 +350,7 @@ impl<T: Waits> WaitQueue<T> {
     }
 
     /// The waiter behind another one, while tenants do not take turns.
-    #[cfg(any(all(test, not(tollgate_loom)), feature = "redis"))]
+    #[cfg(feature = "redis")]
     pub(crate) fn behind(&self, id: WaiterId) -> Option<WaiterId> {
         self.order.after(self.key(id)).map(WaiterId::of)
     }
@@ -260,11 +367,12 @@ impl<T: Waits> WaitQueue<T> {
                 Box::new(self.order.iter().take_while(is_ahead).map(WaiterId::of))
             }
             Some(tenants) => {
-                let price = |id| {
-                    let Place { tenant, permits, .. } = self.place_of(id);
+                let price = |at| {
+                    let Place { tenant, permits, .. } = self.place_of(WaiterId::of(at));
                     price(tenant, permits)
                 };
-                Box::new(tenants.ahead_of(place.map(|place| place.in_lane()), price))
+                let ahead = tenants.ahead_of(place.map(|place| place.in_lane()), price);
+                Box::new(ahead.map(WaiterId::of))
             }
         }
     }
@@ -439,6 +547,77 @@ impl<T: Waits> WaitQueue<T> {
     }
 }
 
+/// A call wakes one caller at most, or many.
+type WakeList = SmallVec<[Waker; 2]>;
+
+#[derive(Debug, Default)]
+struct Wakers {
+    /// Made when a caller first waits.
+    alarm: Option<Alarm>,
+    /// The time that the alarm is set for, if it is: never later than the next event. It goes off up to the clock's slack later.
+    armed: Option<Nanos>,
+    /// Whether a caller has joined or was polled since the last [`arm`](WaitQueue::arm), by the same thread: the alarm
+    /// has to go off there.
+    polled_since_armed: bool,
+    /// Whether callers wait and nothing is due that a clock can come to. Callers that are polled then cannot move one
+    /// that advances by itself.
+    no_next_event: bool,
+    /// To be woken when nothing is left to wait for.
+    draining: Vec<Waker>,
+    /// To be woken after the lock is released.
+    wake: WakeList,
+    /// To be woken by the first of those that are woken.
+    #[cfg(feature = "redis")]
+    deferred: Vec<Waker>,
+    /// To be dropped after the lock is released.
+    discard: Vec<Waker>,
+}
+
+impl Wakers {
+    fn discard(&mut self, waker: Waker) {
+        if !waker.will_wake(Waker::noop()) {
+            self.discard.push(waker);
+        }
+    }
+}
+
+/// What is left to do after the lock is released.
+#[must_use]
+#[derive(Default)]
+pub(crate) struct AfterUnlock {
+    timer_task: Option<TimerTask>,
+    wake: WakeList,
+    /// Dropped last.
+    discard: Vec<Waker>,
+}
+
+impl AfterUnlock {
+    /// A panic of a waker is not for the caller whose call wakes it: what that call returns would be lost.
+    #[inline]
+    pub(crate) fn run(self) {
+        if self.timer_task.is_some() || !self.wake.is_empty() || !self.discard.is_empty() {
+            self.run_all();
+        }
+    }
+
+    #[inline(never)]
+    fn run_all(mut self) {
+        if let Some(task) = self.timer_task {
+            task();
+        }
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            wake_each(&mut self.wake.drain(..));
+            drop(self.discard);
+        }));
+    }
+
+    /// Adds the wakers to `wake` instead of waking.
+    pub(crate) fn run_without_waking(mut self, wake: &mut Vec<Waker>) {
+        wake.extend(self.wake.drain(..));
+        self.run();
+    }
+}
+
 impl<T> Index<WaiterId> for WaitQueue<T> {
     type Output = T;
 
@@ -475,37 +654,15 @@ mod tests {
         }
     }
 
-    fn join(queue: &mut WaitQueue<usize>, number: usize, ahead: u64) -> WaiterId {
-        let arrival = Arrival::new(Nanos::new(7), Duration::from_nanos(ahead));
-        queue.join(&Place::new(arrival, None, 1), number, None, None)
-    }
-
-    fn order(queue: &WaitQueue<usize>) -> Vec<usize> {
-        queue.ahead_of(None).map(|id| queue[id]).collect()
-    }
-
-    #[test]
-    fn those_of_one_arrival_are_in_fifo_order() {
-        let mut queue = WaitQueue::new();
-        let first = join(&mut queue, 0, 0);
-        for (number, ahead) in [(1, 0), (2, 5), (3, 3), (4, 5), (5, u64::MAX)] {
-            join(&mut queue, number, ahead);
-        }
-        assert_eq!(order(&queue), [5, 2, 4, 3, 0, 1]);
-        assert_eq!(queue.behind(first).map(|id| queue[id]), Some(1));
-        queue.unlink(first);
-        assert_eq!(queue.remove(first), 0);
-        assert_eq!(order(&queue), [5, 2, 4, 3, 1]);
-        assert_eq!(queue.front().map(|id| queue[id]), Some(5));
-    }
-
     #[test]
     #[cfg_attr(miri, ignore = "takes minutes")]
     fn a_crowd_takes_little_more_than_its_entries_and_leaves_nothing() {
         let mut queue = WaitQueue::new();
-        let ids: Vec<_> = (0..100_000).map(|number| join(&mut queue, number, 0)).collect();
+        let place = Place::new(Arrival::new(Nanos::ZERO, Duration::ZERO), None, 1);
+        let ids: Vec<_> =
+            (0..100_000).map(|number| queue.join(&place, number, None, None)).collect();
         assert!(queue.entries.capacity() <= 100_000 + 100_000 / GROWTH);
-        assert!(order(&queue).into_iter().eq(0..100_000));
+        assert!(queue.ahead_of(None).map(|id| queue[id]).eq(0..100_000));
         for id in ids {
             queue.unlink(id);
             queue.remove(id);

@@ -343,7 +343,7 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// A place of a call that does not ask.
     fn past_gate(&self, units: Units) -> Grant<'static, Gate> {
         let place = self.shared.gate.take_anyway(units);
-        place.unwrap_or_else(|_| unreachable!("a gate bears any debt")).into_owned()
+        place.unwrap_or_else(|_| unreachable!("a gate bears any debt"))
     }
 
     pub(super) fn call(

@@ -256,6 +256,7 @@ impl Policy for Gate {
     }
 
     const HELD: bool = true;
+    const RELEASE_TIMED: bool = false;
 
     fn event(&self, passed: &mut Passed, now: Nanos, event: RuleEvent<Units>) -> Nanos {
         match event {

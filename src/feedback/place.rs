@@ -24,7 +24,7 @@ use crate::units::Nanos;
 use crate::wait_queue::End;
 
 /// A caller in one of the two queues.
-#[allow(missing_debug_implementations)] // its place is shown
+#[allow(missing_debug_implementations)] // nobody holds one
 pub struct Passing<L: OwnedLimiter> {
     feedback: Feedback<L>,
     ask: Ask<L::Cost>,
@@ -35,9 +35,6 @@ pub struct Passing<L: OwnedLimiter> {
     /// In the queue of the limiter, with its place in flight at the gate.
     passed: Option<(Grant<'static, Gate>, Acquire<L>)>,
 }
-
-// No field is ever pinned.
-impl<L: OwnedLimiter> Unpin for Passing<L> {}
 
 impl<L: OwnedLimiter> Passing<L> {
     /// The rest of the timeout.
@@ -58,10 +55,8 @@ impl<L: OwnedLimiter> Passing<L> {
     }
 }
 
-impl<L: OwnedLimiter> Future for Passing<L> {
-    type Output = Result<Call<L>, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+impl<L: OwnedLimiter> Stages<Call<L>> for Passing<L> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Call<L>, Error>> {
         loop {
             let acquire = ready!(self.poll_gate(context))?;
             let granted = ready!(Pin::new(acquire).poll(context));
@@ -80,9 +75,7 @@ impl<L: OwnedLimiter> Future for Passing<L> {
             self.at_gate = self.feedback.at_gate(&self.ask, self.left());
         }
     }
-}
 
-impl<L: OwnedLimiter> Stages<Call<L>> for Passing<L> {
     fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if self.passed.is_none() {
             ready!(self.at_gate.poll_enter(context))?;

@@ -12,8 +12,7 @@ use super::call::{Call, GrantOrWait};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{
-    Acquire, Ask, InProcess, Limiter, Queue, Reservation, forward, methods_of_limiter,
-    sealed::Sealed,
+    Acquire, Ask, InProcess, Limiter, Queue, Reservation, forward, sealed::Sealed,
 };
 use crate::line::Inner;
 use crate::observe::Event;
@@ -220,8 +219,6 @@ where
         self.acquire(n).reserve()
     }
 
-    methods_of_limiter!(around_calls);
-
     forward! {
         in Limiter {
             /// Acquires `n` permits, waiting until they are granted; see [`RateLimiter::acquire`].
@@ -236,6 +233,13 @@ where
             ///
             /// As [`acquire`](Self::acquire).
             blocking_acquire(n: P::Cost) -> Result<<Self as Queue>::Grant, Error>;
+            /// See [`Limiter::close`].
+            close() -> ();
+            /// See [`Limiter::drain`].
+            @async drain() -> ();
+            /// See [`Limiter::is_closed`].
+            #[must_use]
+            is_closed() -> bool;
             /// The number of waiters.
             #[must_use]
             queue_len() -> usize;
@@ -260,6 +264,7 @@ impl<Q: ToOwned + fmt::Debug + ?Sized, P: Policy> fmt::Debug for AtKey<'_, '_, Q
 }
 
 /// Where a caller of a key stands: at the limiter of the key, once it has asked.
+#[allow(missing_debug_implementations)] // nobody holds one
 #[derive(Default)]
 pub enum KeyPlace<P: Policy> {
     #[default]
@@ -273,16 +278,6 @@ impl<P: Policy> KeyPlace<P> {
     fn at(&mut self) -> &mut Acquire<RateLimiter<P>> {
         let Self::At(acquire) = self else { panic!("`Acquire` polled after it was ready") };
         acquire
-    }
-}
-
-impl<P: Policy> fmt::Debug for KeyPlace<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Outside => f.write_str("outside"),
-            Self::At(acquire) => acquire.place().fmt(f),
-            Self::Over => f.write_str("over"),
-        }
     }
 }
 
@@ -332,10 +327,6 @@ where
             *place = KeyPlace::At(Acquire::new(RateLimiter::of_line(line), *ask));
         }
         place.at().poll_enter(context)
-    }
-
-    fn leave(_: &Self, _: &Ask<P::Cost>, place: &mut KeyPlace<P>) {
-        *place = KeyPlace::Over;
     }
 
     fn delay(_: &Self, place: &KeyPlace<P>) -> Duration {

@@ -55,7 +55,8 @@ pub(super) struct Options {
 impl Common {
     /// The limiter of a key.
     fn line<P: Policy>(&self, policy: P, state: P::State) -> Arc<Line<P>> {
-        Line::of_key(policy, state, (&self.clock, &self.observer), self.options.bounds)
+        let shared = (self.clock.clone(), Arc::clone(&self.observer));
+        Line::new(policy, Some(state), shared, self.options.bounds)
     }
 }
 
@@ -395,7 +396,7 @@ impl<K: Hash, P: Policy> Shard<K, P> {
                     policy.migrate(&old, &mut state, now);
                     *self.kept(bucket).0 = Kept::new(&policy, state, now);
                 }
-                _ => after.push(self.line(bucket).set_policy_quietly(policy)),
+                _ => after.push(self.line(bucket).set_policy(|_| policy)),
             }
         }
         self.idle_from = Nanos::ZERO;
@@ -406,7 +407,7 @@ impl<K: Hash, P: Policy> Shard<K, P> {
     pub(super) fn refresh(&mut self, bucket: usize) -> Option<AfterUnlock> {
         let Rule::Each(policy_of) = &*self.rule else { return None };
         let policy = policy_of(&self.table.get_bucket(bucket)?.key);
-        Some(self.line(bucket).set_policy_quietly(policy))
+        Some(self.line(bucket).set_policy(|_| policy))
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &K> {

@@ -1,10 +1,12 @@
-//! The future of every limiter, and what each limiter does for it: all else is built on this.
+//! The future of every limiter, the reservation, and what a limiter does for both: [`Queue`], or [`Around`] for a limiter
+//! around others, whose callers pass several queues, one after the other, and continue when they are polled.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::hash::Hash;
 use std::num::NonZeroU32;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::sealed::Sealed;
@@ -24,7 +26,7 @@ pub trait Queue: Sealed + Sized {
 
     /// Where a caller stands.
     #[doc(hidden)]
-    type Place: Default + fmt::Debug + Send + Sync;
+    type Place: Default + Send + Sync;
 
     /// The limiter in whose queue a reservation stands, without a borrow.
     #[doc(hidden)]
@@ -48,9 +50,9 @@ pub trait Queue: Sealed + Sized {
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Error>>;
 
-    /// The caller leaves. Also called when it has its grant.
+    /// The future is dropped: the caller leaves, or has its grant. Not needed if the place itself leaves when it is dropped.
     #[doc(hidden)]
-    fn leave(limiter: &Self, ask: &Ask<Self::Cost>, place: &mut Self::Place);
+    fn leave(_limiter: &Self, _ask: &Ask<Self::Cost>, _place: &mut Self::Place) {}
 
     /// The time until the grant of a caller that has entered.
     #[doc(hidden)]
@@ -67,6 +69,69 @@ pub trait Queue: Sealed + Sized {
 
 /// A limiter of this process: it answers at once, except for calls that wait. The trait is sealed.
 pub trait InProcess: Queue {}
+
+/// A limiter around others: its callers wait at these.
+pub trait Around: Sealed + Clone + Send + Sync + 'static {
+    /// See [`Queue::Cost`].
+    type Cost: Cost;
+
+    /// See [`Queue::Grant`].
+    type Grant: Granted<Cost = Self::Cost> + 'static;
+
+    #[doc(hidden)]
+    type Caller: Stages<Self::Grant>;
+
+    /// A caller that has not asked yet.
+    #[doc(hidden)]
+    fn caller(&self, ask: &Ask<Self::Cost>) -> Self::Caller;
+}
+
+/// A caller on its way through several queues.
+pub trait Stages<G>: Send + Sync + 'static {
+    /// As [`Queue::poll_acquire`].
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<G, Error>>;
+
+    /// As [`Queue::poll_enter`].
+    fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>>;
+
+    /// As [`Queue::delay`].
+    fn delay(&self) -> Duration;
+}
+
+impl<L: Around> Queue for L {
+    type Cost = L::Cost;
+    type Grant = L::Grant;
+    /// Not in a box, which would be an allocation for each call.
+    type Place = Option<L::Caller>;
+    type Owned = L;
+
+    #[inline]
+    fn poll_acquire(
+        limiter: &L,
+        ask: &Ask<L::Cost>,
+        place: &mut Option<L::Caller>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<L::Grant, Error>> {
+        place.get_or_insert_with(|| limiter.caller(ask)).poll(context)
+    }
+
+    fn poll_enter(
+        limiter: &L,
+        ask: &Ask<L::Cost>,
+        place: &mut Option<L::Caller>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Error>> {
+        place.get_or_insert_with(|| limiter.caller(ask)).poll_enter(context)
+    }
+
+    fn delay(_: &L, place: &Option<L::Caller>) -> Duration {
+        place.as_ref().map_or(Duration::ZERO, Stages::delay)
+    }
+
+    fn into_owned(limiter: &L, ask: &Ask<L::Cost>, place: Option<L::Caller>) -> Acquire<L> {
+        Acquire::at(limiter.clone(), *ask, place)
+    }
+}
 
 /// A future that waits for a grant of any [`Limiter`](crate::Limiter), returned by [`acquire`](crate::RateLimiter::acquire) and
 /// [`try_acquire_timeout`](crate::RateLimiter::try_acquire_timeout).
@@ -207,18 +272,20 @@ impl<L: Queue> Acquire<L> {
     /// # Errors
     ///
     /// Those of the method that made this future.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// limiter.acquire(1).blocking_wait()?;
-    /// assert_eq!(limiter.acquire(1).blocking_wait()?.waited().as_millis(), 200);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[inline]
     pub fn blocking_wait(self) -> Result<L::Grant, Error> {
         block_on(self)
+    }
+
+    /// Joins the queue without waiting for the grant. In process it is ready at the first poll; over Redis when a
+    /// reply says how long the wait is.
+    ///
+    /// # Errors
+    ///
+    /// Those of the method that made this future.
+    pub async fn enter(mut self) -> Result<Reservation<L::Owned>, Error> {
+        poll_fn(|context| self.poll_enter(context)).await?;
+        Ok(self.into_reservation())
     }
 
     pub(crate) fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
@@ -226,17 +293,39 @@ impl<L: Queue> Acquire<L> {
     }
 
     /// The caller that has entered, without a borrow of the limiter.
-    pub(super) fn into_owned(mut self) -> Acquire<L::Owned> {
+    fn into_reservation(mut self) -> Reservation<L::Owned> {
         let place = std::mem::take(&mut self.place);
-        L::into_owned(&self.limiter, &self.ask, place)
-    }
-
-    pub(crate) fn place(&self) -> &L::Place {
-        &self.place
+        Reservation { acquire: L::into_owned(&self.limiter, &self.ask, place) }
     }
 
     pub(crate) fn delay(&self) -> Duration {
         L::delay(&self.limiter, &self.place)
+    }
+}
+
+impl<L: InProcess> Acquire<L> {
+    /// Joins the queue now, without waiting. A call with a timeout keeps its place until its deadline.
+    ///
+    /// # Errors
+    ///
+    /// Those of the method that made this future.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(1)?;
+    /// let batch = limiter.reserve(1)?;
+    /// let urgent = limiter.acquire(1).ahead_by(Duration::from_secs(60)).reserve()?;
+    /// assert_eq!((urgent.delay().as_millis(), batch.delay().as_millis()), (200, 400));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn reserve(mut self) -> Result<Reservation<L::Owned>, Error> {
+        let entered = self.poll_enter(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(entered) = entered else { unreachable!("a place in process is known") };
+        entered?;
+        Ok(self.into_reservation())
     }
 }
 
@@ -261,9 +350,69 @@ impl<L: Queue> Drop for Acquire<L> {
 
 impl<L: Queue> fmt::Debug for Acquire<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acquire")
-            .field("cost", &self.ask.cost)
-            .field("place", &self.place)
-            .finish_non_exhaustive()
+        f.debug_struct("Acquire").field("cost", &self.ask.cost).finish_non_exhaustive()
+    }
+}
+
+/// A place in the queue; see [`reserve`](crate::RateLimiter::reserve).
+///
+/// It is granted in its turn, whether it is awaited or not. Dropping it leaves the queue or, once it is
+/// granted, gives the permits back as [`Grant::refund`](crate::Grant::refund) does.
+///
+/// ```
+/// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+///
+/// let policy = SmoothBursty::new(Rate::per_second(5.0));
+/// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+/// limiter.try_acquire(1)?;
+/// let reservation = limiter.reserve(1)?;
+/// assert_eq!(reservation.delay().as_millis(), 200);
+/// assert_eq!(reservation.blocking_wait()?.waited().as_millis(), 200);
+/// # Ok::<(), tollgate::Error>(())
+/// ```
+#[must_use = "a reservation that is dropped gives its place up"]
+pub struct Reservation<L: Queue> {
+    acquire: Acquire<L>,
+}
+
+impl<L: Queue> Reservation<L> {
+    /// The time until the grant, as far as is known now. It becomes shorter if waiters ahead leave, and longer
+    /// after a pause, at a lower rate, or if callers enter [ahead](Acquire::ahead_by) of it. Zero if the reservation is granted. Of
+    /// several queues it is the time in the one in which the reservation stands.
+    ///
+    /// This method visits the waiters ahead one by one.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        self.acquire.delay()
+    }
+
+    /// Waits for the grant.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] if the policy was changed and cannot grant it any more; [`Error::Denied`] if
+    /// the call had a timeout that is over.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place, like dropping the reservation.
+    pub fn wait(self) -> Acquire<L> {
+        self.acquire
+    }
+
+    /// Waits for the grant on this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ExceedsCapacity`] if the policy was changed and cannot grant it any more, [`Error::Closed`] if the limiter was
+    /// closed.
+    pub fn blocking_wait(self) -> Result<L::Grant, Error> {
+        block_on(self.acquire)
+    }
+}
+
+impl<L: Queue> fmt::Debug for Reservation<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation").field("delay", &self.delay()).finish()
     }
 }

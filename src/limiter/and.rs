@@ -1,4 +1,5 @@
-//! Two limiters, one decision.
+//! Two limiters, one decision: a caller takes its permits of the first, then those of the second, and gives the first back
+//! unless it gets both.
 
 pub(crate) mod pass;
 #[cfg(all(test, not(tollgate_loom)))]
@@ -11,7 +12,7 @@ mod tests;
 /// - It joins the second queue when it is polled after the first has granted it, and holds nothing of the second before. So
 ///   put the narrow limiter first: what a customer cannot use yet is not kept from the others.
 /// - While it waits at the second, it holds its permits of the first. If it leaves, they are
-///   [refunded](crate::AndGrant::refund) at once; if the second refuses it, with the poll that says so.
+///   [refunded](crate::Granted::refund) at once; if the second refuses it, with the poll that says so.
 ///
 /// A timeout covers both waits; the second queue is checked after the first grant. `ahead_by` and tenants apply at both. A
 /// [reservation](crate::Limiter::reserve) that has to wait at the first limiter stands there until it is awaited. Both
@@ -34,7 +35,9 @@ mod tests;
 /// around that one: `Feedback::new(one).and(&other)`.
 ///
 /// ```
-/// use tollgate::{InFlight, KeyedRateLimiter, Limiter, ManualClock, Part, Rate, RateLimiter, TokenBucket};
+/// use tollgate::{
+///     Granted, InFlight, KeyedRateLimiter, Limiter, ManualClock, Part, Rate, RateLimiter, TokenBucket,
+/// };
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let clock = ManualClock::auto_advance();
@@ -62,17 +65,5 @@ pub struct And<A, B> {
 impl<A, B> And<A, B> {
     pub(super) fn new(first: A, second: B) -> Self {
         Self { first, second }
-    }
-
-    /// The limiter that is asked first.
-    #[must_use]
-    pub fn first(&self) -> &A {
-        &self.first
-    }
-
-    /// The limiter that is asked once the first has granted.
-    #[must_use]
-    pub fn second(&self) -> &B {
-        &self.second
     }
 }

@@ -8,10 +8,13 @@ use std::any::Any;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::{Acquire, Around, Ask, Granted, Limiter, OwnedLimiter, Queue, Stages, sealed::Sealed};
+use super::{
+    Acquire, Around, Ask, Granted, Limiter, Metered, OwnedLimiter, Settle, Stages, forward,
+    sealed::Sealed,
+};
 use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "metrics")]
@@ -53,6 +56,7 @@ use crate::wait_queue::End;
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct AnyRateLimiter<C: Cost = u32>(Arc<dyn Erased<C>>, Option<observe::Over>);
 
 impl<C: Cost> AnyRateLimiter<C> {
@@ -63,12 +67,6 @@ impl<C: Cost> AnyRateLimiter<C> {
             Some(any) => any.clone(),
             None => Self(Arc::new(limiter), None),
         }
-    }
-}
-
-impl<C: Cost> Clone for AnyRateLimiter<C> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0), self.1.clone())
     }
 }
 
@@ -96,7 +94,7 @@ macro_rules! without_a_type {
 
         impl<C: Cost, L: OwnedLimiter<Cost = C>> Erased<C> for L {
             fn caller(&self, ask: &Ask<C>) -> Box<dyn Stages<AnyGrant<C>>> {
-                Box::new(Caller(Acquire::new(self.clone(), *ask)))
+                Box::new(Acquire::new(self.clone(), *ask))
             }
 
             $(fn $ask(&self, $($what: $of)?) -> Answer<'_, $answer> {
@@ -142,34 +140,46 @@ without_a_type! {
     }
 }
 
-/// A caller of a limiter, for a grant without its type.
-struct Caller<L: Queue>(Acquire<L>);
-
-impl<L: OwnedLimiter> Future for Caller<L> {
-    type Output = Result<AnyGrant<L::Cost>, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context).map_ok(AnyGrant::new)
+impl<L: OwnedLimiter> Stages<AnyGrant<L::Cost>> for Acquire<L> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<AnyGrant<L::Cost>, Error>> {
+        Pin::new(self).poll(context).map_ok(AnyGrant::new)
     }
-}
 
-impl<L: OwnedLimiter> Stages<AnyGrant<L::Cost>> for Caller<L> {
     fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.0.poll_enter(context)
+        self.poll_enter(context)
     }
 
     fn delay(&self) -> Duration {
-        self.0.delay()
+        self.delay()
     }
 }
 
-impl<C: Cost> Stages<AnyGrant<C>> for Box<dyn Stages<AnyGrant<C>>> {
+/// A caller of a limiter without its type.
+#[allow(missing_debug_implementations)] // nobody holds one
+pub struct AnyCaller<C: Cost> {
+    caller: Box<dyn Stages<AnyGrant<C>>>,
+    /// In shadow mode: its cost, and what hears of its refusal.
+    shadow: Option<(C, observe::Over)>,
+}
+
+impl<C: Cost> Stages<AnyGrant<C>> for AnyCaller<C> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<AnyGrant<C>, Error>> {
+        Poll::Ready(match (ready!(self.caller.poll(context)), &self.shadow) {
+            (Err(error), Some((cost, over))) if error != Error::Closed => {
+                over(&error);
+                Ok(AnyGrant::new(observe::LetThrough(*cost)))
+            }
+            (decided, _) => decided,
+        })
+    }
+
     fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        (**self).poll_enter(context)
+        // Nobody waits in shadow mode.
+        if self.shadow.is_some() { Poll::Ready(Ok(())) } else { self.caller.poll_enter(context) }
     }
 
     fn delay(&self) -> Duration {
-        (**self).delay()
+        self.caller.delay()
     }
 }
 
@@ -178,13 +188,12 @@ impl<C: Cost> Sealed for AnyRateLimiter<C> {}
 impl<C: Cost> Around for AnyRateLimiter<C> {
     type Cost = C;
     type Grant = AnyGrant<C>;
-    type Caller = Box<dyn Stages<AnyGrant<C>>>;
+    type Caller = AnyCaller<C>;
 
-    fn caller(&self, ask: &Ask<C>) -> Self::Caller {
-        match &self.1 {
-            None => self.0.caller(ask),
-            Some(over) => self.observed(ask, over),
-        }
+    fn caller(&self, ask: &Ask<C>) -> AnyCaller<C> {
+        let shadow = self.1.as_ref().map(|over| (ask.cost, Arc::clone(over)));
+        let max_wait = if shadow.is_some() { Some(Duration::ZERO) } else { ask.max_wait };
+        AnyCaller { caller: self.0.caller(&Ask { max_wait, ..*ask }), shadow }
     }
 }
 
@@ -204,10 +213,39 @@ impl<C: Cost> Around for AnyRateLimiter<C> {
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Debug)]
 pub struct AnyGrant<C: Cost = u32>(Box<dyn Granted<Cost = C>>);
 
 impl<C: Cost> AnyGrant<C> {
-    crate::limiter::methods_of_granted!();
+    forward! {
+        in Granted {
+            /// The permits that were granted; after [`settle`](Self::settle) the corrected number.
+            #[must_use]
+            cost() -> C;
+            /// How long the call waited; see [`Grant::waited`](crate::Grant::waited).
+            #[must_use]
+            waited() -> Duration;
+            /// The rule that made the call wait; see [`Grant::limited_by`](crate::Grant::limited_by).
+            #[must_use]
+            limited_by() -> Option<Part>;
+        }
+    }
+
+    /// Corrects the cost once the true one is known; see [`Granted::settle`].
+    pub fn settle(&mut self, actual: C) -> Settle<'_, Self> {
+        Granted::settle(self, actual)
+    }
+
+    /// Gives the permits back; see [`Grant::refund`](crate::Grant::refund).
+    pub fn refund(self) {
+        Granted::refund(self);
+    }
+
+    /// The grant, settled when it is dropped; see [`Grant::metered`](crate::Grant::metered).
+    #[must_use]
+    pub fn metered(self) -> Metered<Self> {
+        Granted::metered(self)
+    }
 
     pub(crate) fn new(grant: impl Granted<Cost = C> + 'static) -> Self {
         Self(Box::new(grant))
@@ -254,14 +292,5 @@ impl<C: Cost> Granted for AnyGrant<C> {
     #[cfg(any(feature = "feedback", feature = "tower"))]
     fn receive(&mut self, reply: super::Reply<'_>) -> super::Hearing {
         self.0.receive(reply)
-    }
-}
-
-impl<C: Cost> fmt::Debug for AnyGrant<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AnyGrant")
-            .field("cost", &self.cost())
-            .field("waited", &self.waited())
-            .finish()
     }
 }

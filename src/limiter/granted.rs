@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::sealed::Sealed;
 use crate::error::Error;
-
 use crate::part::Part;
 use crate::policy::Cost;
+use crate::unwinding::in_drop;
 
 /// What a [`Limiter`](crate::Limiter) grants: [`Grant`](crate::Grant), `RedisGrant`, a `Call` of a `Feedback`, or
 /// [`AnyGrant`](crate::AnyGrant). The trait is sealed.
@@ -64,7 +64,10 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
 
     /// Settles without an outcome.
     #[doc(hidden)]
-    fn settle_on_drop(&mut self, actual: Self::Cost);
+    fn settle_on_drop(&mut self, actual: Self::Cost) {
+        // A shortfall that takes 146 years to pay off is not charged.
+        in_drop(|| _ = self.send_settlement(actual));
+    }
 
     /// Gives the permits back. The drop after it gives nothing back.
     #[doc(hidden)]
@@ -154,6 +157,7 @@ impl<G: Granted> Future for Settle<'_, G> {
 /// assert_eq!(limiter.available(), (89_800, 8));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
+#[derive(Debug)]
 pub struct Metered<G: Granted> {
     /// `None` once it was taken out.
     grant: Option<G>,
@@ -191,20 +195,6 @@ impl<G: Granted> Metered<G> {
     }
 
     /// Reports that `more` has been used; the first report of a number replaces its default.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, TokenBucket};
-    /// let policy = TokenBucket::new(Rate::per_minute(90_000.0), 90_000);
-    /// let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// let mut call = limiter.try_acquire(100)?.metered();
-    /// for chunk in [70, 50, 30] {
-    ///     call.add(chunk);
-    /// }
-    /// assert_eq!(call.cost(), 150);
-    /// drop(call);
-    /// assert_eq!(limiter.available(), 89_850);
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     pub fn add(&mut self, more: G::Cost) {
         let is_first = more.each(self.reported, |more, is| u32::from(more > 0 && is == 0));
         let so_far = self.actual.each(is_first, |actual, is| if is > 0 { 0 } else { actual });
@@ -244,12 +234,6 @@ impl<G: Granted> Drop for Metered<G> {
         {
             grant.settle_on_drop(self.actual);
         }
-    }
-}
-
-impl<G: Granted> fmt::Debug for Metered<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metered").field("cost", &self.actual).finish_non_exhaustive()
     }
 }
 

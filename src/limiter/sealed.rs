@@ -1,4 +1,4 @@
-//! Keeps the traits of the front desk to this crate.
+//! Keeps the traits of this module to this crate.
 
 /// Of this crate only.
 pub trait Sealed {}

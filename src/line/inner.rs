@@ -7,7 +7,6 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::waiting::{Change, Charge, Outcome, Resumed, Waiter, Waiting};
 use super::word::{Published, Word};
 use crate::clock::{Alarm, Monotone};
 use crate::error::{Error, ExceedsCapacity, QueueLimit};
@@ -15,14 +14,74 @@ use crate::part::Part;
 use crate::policy::{Asked, Cost, Limit, Policy, PolicyExt, Quota, Ready, RuleEvent};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
-use crate::wait_queue::{AfterUnlock, Arrival, Ask, Bounds, End, Place, Tenant, WaiterId};
+use crate::wait_queue::{
+    AfterUnlock, Arrival, Ask, Bounds, End, Place, Tenant, WaitQueue, WaiterId, Waits,
+};
 
 /// A decision counts this many waiters at most, one by one, so that no call takes long: behind more of them it takes a caller
 /// for earlier than it is.
 const MOST: usize = 128;
 
-/// A grant or a refusal. `None` if the caller has to wait.
-pub(crate) type Decided<P> = Option<Result<Charge<<P as Policy>::Receipt>, Error>>;
+/// Permits that were charged.
+#[derive(Clone, Debug)]
+pub struct Charge<R> {
+    /// In nanoseconds: to make a `Duration` of each would take longer than to decide.
+    pub(crate) waited: u64,
+    /// `None` for a cost of zero.
+    pub(crate) receipt: Option<R>,
+    /// Which of several rules the line waited for last.
+    pub(crate) limited_by: Option<Part>,
+}
+
+impl<R> Charge<R> {
+    /// Of a caller that did not wait.
+    #[inline(always)]
+    pub(crate) fn at_once(receipt: Option<R>) -> Self {
+        Self { waited: 0, receipt, limited_by: None }
+    }
+
+    /// Moves the charge out; without a receipt nothing is left to give back.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Self {
+        Self { receipt: self.receipt.take(), ..*self }
+    }
+}
+
+/// How a charge changes later.
+#[derive(Debug)]
+pub(crate) struct Change<P: Policy> {
+    /// Is charged.
+    pub(crate) more: P::Cost,
+    /// Is given back at the price that was paid.
+    pub(crate) part: P::Cost,
+    /// The places in flight that are given back.
+    pub(crate) less: P::Cost,
+    pub(crate) receipt: Option<P::Receipt>,
+}
+
+impl<P: Policy> Change<P> {
+    /// Gives back `part`, and the places of `held`.
+    pub(crate) fn back(part: P::Cost, held: P::Cost, receipt: Option<P::Receipt>) -> Self {
+        Self { more: P::Cost::default(), part, less: held, receipt }
+    }
+}
+
+/// Where a caller of a line stands.
+#[allow(missing_debug_implementations)] // nobody holds one
+#[derive(Default)]
+pub enum Caller<P: Policy> {
+    #[default]
+    Outside,
+    Waiting(WaiterId),
+    Granted(Charge<P::Receipt>),
+    Over,
+}
+
+/// A grant or a refusal.
+pub(crate) type Outcome<P> = Result<Charge<<P as Policy>::Receipt>, Error>;
+
+/// `None` if the caller has to wait.
+pub(crate) type Decided<P> = Option<Outcome<P>>;
 
 /// Decides a call by the state alone: no caller waits ahead of it, nothing is paused, and the cost is not zero.
 #[inline(always)]
@@ -70,17 +129,11 @@ fn refuse<P: Policy>(
     Some(Error::Denied { retry_after: ready.wait(now), part })
 }
 
-/// The decision about a new caller.
-pub(crate) enum Admission<P: Policy> {
-    Granted(Charge<P::Receipt>),
-    Waiting(WaiterId),
-}
-
 /// The state under the mutex.
 #[derive(Debug)]
 pub(crate) struct Inner<P: Policy> {
     pub(super) time: Monotone,
-    pub(super) policy: P,
+    pub(crate) policy: P,
     pub(super) state: P::State,
     pub(super) published: Published,
     /// Nothing is charged before this time: the last grant, change, end of a pause, or departure of the head of
@@ -89,6 +142,97 @@ pub(crate) struct Inner<P: Policy> {
     pub(super) stats: Stats,
     /// `None` until a caller waits.
     pub(super) waiting: Option<Box<Waiting<P>>>,
+}
+
+/// What a line needs when a caller waits; made then, because in most limiters no caller ever does.
+#[derive(Debug)]
+pub(super) struct Waiting<P: Policy> {
+    pub(super) queue: WaitQueue<Waiter<P>>,
+    /// How many permits the waiting callers ask for.
+    permits: u64,
+    /// The same, part by part.
+    queued: <P::Cost as Cost>::Sum,
+    pub(super) bounds: Bounds,
+    /// When the next waiter is granted, if that is known.
+    due: Option<Nanos>,
+    /// Which of several rules it waits for.
+    limited_by: Option<Part>,
+    /// In a pause.
+    resumed: Option<Resumed<P::State>>,
+}
+
+/// In a pause: the state that counts if the pause ends early.
+#[derive(Debug)]
+struct Resumed<S> {
+    /// As if the pause had ended at `until`, the time of the last change.
+    state: S,
+    began: Nanos,
+    until: Nanos,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiter<P: Policy> {
+    cost: P::Cost,
+    joined: Nanos,
+    /// Once it is out of the order. In a box, as a crowd waits and few have an outcome at a time.
+    outcome: Option<Box<Outcome<P>>>,
+}
+
+impl<P: Policy> Waits for Waiter<P> {
+    fn permits(&self) -> u64 {
+        self.cost.permits()
+    }
+}
+
+impl<P: Policy> Default for Waiting<P> {
+    // Not inlined, because any of many places may be the first to need it.
+    #[inline(never)]
+    fn default() -> Self {
+        Self {
+            queue: WaitQueue::new(),
+            permits: 0,
+            queued: Default::default(),
+            bounds: Bounds::NONE,
+            due: None,
+            limited_by: None,
+            resumed: None,
+        }
+    }
+}
+
+impl<P: Policy> Waiting<P> {
+    /// Takes a caller out of the order; it may still have to learn the outcome. `is_granted`: as the first one, in its
+    /// turn.
+    fn unlink(&mut self, id: WaiterId, is_granted: bool) {
+        let cost = self.queue[id].cost;
+        self.permits = self.permits.saturating_sub(cost.permits());
+        self.queued = cost.take_from(self.queued);
+        if is_granted {
+            self.queue.grant(id);
+        } else {
+            self.queue.unlink(id);
+        }
+    }
+
+    /// Sets the outcome of a caller that is out of the order, and wakes it.
+    // Not inlined, because several places need it, and none of them is short.
+    #[inline(never)]
+    fn finish(&mut self, id: WaiterId, outcome: Outcome<P>) {
+        self.queue[id].outcome = Some(Box::new(outcome));
+        self.queue.wake(id);
+    }
+
+    /// Whether no caller waits, and none is refused because the line is closed.
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.queue.len() == 0 && !self.queue.is_closed
+    }
+
+    /// When something happens next by itself.
+    fn next_event(&self) -> Option<Nanos> {
+        let deadline = self.queue.first_deadline().map(|(deadline, _)| deadline);
+        self.due.into_iter().chain(deadline).min()
+    }
 }
 
 /// What it is.
@@ -111,21 +255,6 @@ impl<P: Policy> Inner<P> {
 
     fn is_closed(&self) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| waiting.queue.is_closed)
-    }
-
-    pub(crate) fn policy(&self) -> &P {
-        &self.policy
-    }
-
-    /// Waiters beyond the new bounds stay.
-    pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
-        if bounds != self.bounds() {
-            self.waiting().bounds = bounds;
-        }
-    }
-
-    pub(crate) fn bounds(&self) -> Bounds {
-        self.waiting.as_ref().map_or(Bounds::NONE, |waiting| waiting.bounds)
     }
 
     #[inline]
@@ -179,26 +308,14 @@ impl<P: Policy> Inner<P> {
         now: Nanos,
         ask: &Ask<P::Cost>,
         waker: Option<&Waker>,
-    ) -> Result<Admission<P>, Error> {
-        let entered = self.try_enter(now, ask, waker);
-        // A call for nothing is not counted.
-        self.stats.refused += u64::from(entered.is_err() && !ask.cost.is_zero());
-        entered
-    }
-
-    fn try_enter(
-        &mut self,
-        now: Nanos,
-        ask: &Ask<P::Cost>,
-        waker: Option<&Waker>,
-    ) -> Result<Admission<P>, Error> {
+    ) -> Result<Caller<P>, Error> {
         let &Ask { cost, max_wait, ahead, tenant } = ask;
         if self.is_closed() {
             return Err(Error::Closed);
         }
         if cost.is_zero() {
             // A call for nothing need not wait.
-            return Ok(Admission::Granted(Charge::at_once(None)));
+            return Ok(Caller::Granted(Charge::at_once(None)));
         }
         let place = Place::new(Arrival::new(now, ahead), tenant, cost.permits());
         let queue = self.waiting.as_ref().map(|waiting| &waiting.queue);
@@ -209,7 +326,7 @@ impl<P: Policy> Inner<P> {
                 if let (Ok(_), Some(waiting)) = (&decided, &mut self.waiting) {
                     waiting.queue.grant_at_once(&place);
                 }
-                return decided.map(Admission::Granted);
+                return decided.map(Caller::Granted);
             }
         }
         // It has to wait, if that helps.
@@ -221,26 +338,26 @@ impl<P: Policy> Inner<P> {
             // To add numbers up takes less.
             let most = if P::ONE_RATE.is_some() { 64 * MOST } else { MOST };
             let is_late = |ready: Ready| deadline <= now || deadline < ready.earliest();
-            // In time behind all waiters is in time at its place. Among tenants one that does not wait is granted when no
-            // caller waits.
-            let mut projected = self.projected(None, now, cost, most);
-            let does_wait = deadline > now || !self.waiting().queue.is_fair();
-            let at = Some(&place).filter(|place| does_wait && !self.waiting().queue.is_last(place));
-            let at = at.filter(|_| is_late(projected.0));
-            if at.is_some() {
-                projected = self.projected(at, now, cost, most);
-            }
-            if is_late(projected.0) {
-                if self.change_state(now, |policy, state, _| policy.refused(state, now, cost)) {
-                    projected = self.projected(at, now, cost, most);
+            // In time behind all waiters is in time at its place.
+            if is_late(self.projected(None, now, cost, most).0) {
+                // Among tenants one that does not wait is granted when no caller waits.
+                let does_wait = deadline > now || !self.waiting().queue.is_fair();
+                let at = Some(&place).filter(|_| does_wait);
+                let mut projected = self.projected(at, now, cost, most);
+                if is_late(projected.0) {
+                    if self.change_state(now, |policy, state, _| policy.refused(state, now, cost)) {
+                        projected = self.projected(at, now, cost, most);
+                    }
+                    let (ready, part) = projected;
+                    return Err(Error::Denied { retry_after: ready.wait(now), part });
                 }
-                let (ready, part) = projected;
-                return Err(Error::Denied { retry_after: ready.wait(now), part });
             }
         }
         // And if there is room for it.
         let waiting = self.waiting();
-        if let Some(limit) = waiting.exceeded_by(cost, tenant) {
+        let permits = waiting.permits.saturating_add(cost.permits());
+        let of_tenant = tenant.map(|tenant| waiting.queue.len_of(tenant));
+        if let Some(limit) = waiting.bounds.exceeded(waiting.queue.len(), permits, of_tenant) {
             let retry_after = match waiting.due.filter(|_| waiting.queue.len() > 0) {
                 Some(due) => Some(due.since(now)),
                 None => self.projected(Some(&place), now, cost, MOST).0.wait(now),
@@ -253,8 +370,12 @@ impl<P: Policy> Inner<P> {
             let (limit, retry_after) = (QueueLimit::Capacity, Some(room.since(now)));
             return Err(Error::QueueFull { limit, retry_after });
         }
-        let id = self.waiting().join(&place, (cost, now), deadline, waker.cloned());
-        Ok(Admission::Waiting(id))
+        // It joins.
+        let waiting = self.waiting();
+        waiting.permits = permits;
+        waiting.queued = cost.add_to(waiting.queued);
+        let waiter = Waiter { cost, joined: now, outcome: None };
+        Ok(Caller::Waiting(waiting.queue.join(&place, waiter, deadline, waker.cloned())))
     }
 
     /// Decides about a caller ahead of all waiters while nothing is paused, and counts a grant.
@@ -271,6 +392,95 @@ impl<P: Policy> Inner<P> {
             self.stats.granted += 1;
         }
         Some(decided)
+    }
+}
+
+/// When a caller among the waiters would be granted.
+impl<P: Policy> Inner<P> {
+    /// When a caller would be granted at a place, or behind all waiters, and which of several rules it then waits for. Counts
+    /// the first `most` waiters ahead of it.
+    fn projected(
+        &self,
+        place: Option<&Place>,
+        now: Nanos,
+        cost: P::Cost,
+        most: usize,
+    ) -> (Ready, Option<Part>) {
+        let waiting = self.waiting.as_deref().filter(|waiting| waiting.queue.len() > 0);
+        let place = place.filter(|place| waiting.is_some_and(|it| !it.queue.is_last(place)));
+        let ahead = waiting.filter(|it| place.is_none_or(|place| !it.queue.is_first(place)));
+        // Not before the line moves, in case the clock has gone back.
+        let moves = Ready::At(ahead.and_then(|ahead| ahead.due).unwrap_or(now));
+        let from = now.max(self.charges_from);
+        // A rule of one rate knows it by the number of permits.
+        if P::ONE_RATE.is_some() {
+            let permits = match place {
+                None => self.queued_permits(),
+                Some(_) => self.costs_ahead(place).take(most).map(Cost::permits).sum(),
+            };
+            if let Some(due) = self.policy.ready_behind(&self.state, from, permits, cost) {
+                return (Ready::At(due).and(moves), None);
+            }
+        }
+        // Others are asked in the state behind those waiters, each charged as soon as it is ready. Behind one that waits for
+        // a release nothing is predictable: it is the last one that counts.
+        let (mut state, mut ready) = (self.state.clone(), Ready::At(from));
+        for cost in self.costs_ahead(place).take(most) {
+            // A request that exceeds the capacity is refused in its turn.
+            let Ok(own) = self.policy.ready_at(&state, ready.earliest(), cost) else { continue };
+            ready = ready.and(own);
+            self.policy.charge(&mut state, ready.earliest(), cost);
+            if matches!(ready, Ready::NotBefore(_)) {
+                break;
+            }
+        }
+        let ready = ready.and(moves);
+        let at = ready.earliest();
+        let Ok(own) = self.policy.ready_at(&state, at, cost) else { return (ready, None) };
+        // Or the rule that the waiters ahead wait for.
+        let held_by = || ahead.filter(|_| self.charges_from <= now)?.limited_by;
+        (own.and(ready), self.part_that_holds(&state, now, at, cost).or_else(held_by))
+    }
+
+    /// What the waiters ahead of a place ask for, or all of them, in order.
+    fn costs_ahead(&self, place: Option<&Place>) -> impl Iterator<Item = P::Cost> {
+        self.waiting
+            .iter()
+            .flat_map(move |waiting| waiting.queue.ahead_of(place).map(|id| waiting.queue[id].cost))
+    }
+
+    /// How long a new caller would wait behind all waiters. `None` if that is unpredictable.
+    pub(crate) fn would_wait(
+        &self,
+        now: Nanos,
+        cost: P::Cost,
+    ) -> Result<Option<Duration>, ExceedsCapacity> {
+        if cost.is_zero() {
+            return Ok(Some(Duration::ZERO));
+        }
+        self.policy.ready_at(&self.state, now, cost)?;
+        Ok(self.projected(None, now, cost, usize::MAX).0.wait(now))
+    }
+
+    /// How long a caller that waits or is granted still has to wait as things stand: a lower bound if that is
+    /// unpredictable.
+    pub(super) fn delay(&self, id: WaiterId, now: Nanos) -> Duration {
+        let waiting = self.waiting.as_ref().filter(|waiting| waiting.queue[id].outcome.is_none());
+        let Some(waiting) = waiting else { return Duration::ZERO };
+        let (place, cost) = (waiting.queue.place_of(id), waiting.queue[id].cost);
+        self.projected(Some(&place), now, cost, usize::MAX).0.earliest().since(now)
+    }
+
+    /// Which of several rules is not ready at `at`: none of them in a pause.
+    fn part_that_holds(
+        &self,
+        state: &P::State,
+        now: Nanos,
+        at: Nanos,
+        cost: P::Cost,
+    ) -> Option<Part> {
+        let is_paused = self.charges_from > now;
+        if is_paused { None } else { self.policy.limited_by(state, at, cost) }
     }
 }
 
@@ -340,13 +550,13 @@ impl<P: Policy> Inner<P> {
         while let Some((deadline, key)) = self.waiting().queue.first_deadline()
             && deadline <= now
         {
-            // Replaced by a better answer, unless the policy panics before.
-            self.turn_away(key, now, Error::Denied { retry_after: None, part: None });
+            self.depart(key, now);
             over.push(key);
         }
         if over.is_empty() {
             return;
         }
+        self.stats.refused += over.len() as u64;
         self.grant_due(now);
         // All of them have left before the first `retry_after` is computed, and most of them have the same.
         let mut last = None;
@@ -355,24 +565,12 @@ impl<P: Policy> Inner<P> {
             let &Waiter { cost, joined, .. } = &queue[key];
             let place = queue.place_of(key).later(now.since(joined));
             let (ready, part) = match last {
-                Some((caller, projected)) if caller == (cost, place) => projected,
+                Some((of, projected)) if of == (cost, place) => projected,
                 _ => self.projected(Some(&place), now, cost, MOST),
             };
             last = Some(((cost, place), (ready, part)));
             self.waiting().finish(key, Err(Error::Denied { retry_after: ready.wait(now), part }));
         }
-    }
-
-    /// Which of several rules is not ready at `at`: none of them in a pause.
-    pub(super) fn part_that_holds(
-        &self,
-        state: &P::State,
-        now: Nanos,
-        at: Nanos,
-        cost: P::Cost,
-    ) -> Option<Part> {
-        let is_paused = self.charges_from > now;
-        if is_paused { None } else { self.policy.limited_by(state, at, cost) }
     }
 
     /// Takes a waiter out of the queue without a grant.
@@ -406,13 +604,12 @@ impl<P: Policy> Inner<P> {
         }
     }
 
-    /// The outcome of a waiter. While there is none, keeps `waker` to be called, and tells when the next event is, if that
-    /// is known.
+    /// As `Line::poll`.
     pub(crate) fn poll(
         &mut self,
         key: WaiterId,
         waker: &Waker,
-    ) -> Result<Outcome<P::Receipt>, Option<Nanos>> {
+    ) -> Result<Outcome<P>, Option<Nanos>> {
         self.take_outcome(key).ok_or_else(|| {
             let waiting = self.waiting();
             waiting.queue.keep_waker(key, waker);
@@ -420,9 +617,12 @@ impl<P: Policy> Inner<P> {
         })
     }
 
-    /// Takes the outcome of a waiter, if there is one.
-    pub(super) fn take_outcome(&mut self, key: WaiterId) -> Option<Outcome<P::Receipt>> {
-        self.waiting().take_outcome(key)
+    /// Takes the outcome of a waiter, if there is one, and then removes its entry.
+    pub(super) fn take_outcome(&mut self, key: WaiterId) -> Option<Outcome<P>> {
+        let queue = &mut self.waiting().queue;
+        let outcome = queue[key].outcome.take()?;
+        queue.remove(key);
+        Some(*outcome)
     }
 
     /// Sets the alarm for the next grant or deadline. What is left to do after the lock is released.
@@ -430,20 +630,6 @@ impl<P: Policy> Inner<P> {
         let Some(waiting) = &mut self.waiting else { return AfterUnlock::default() };
         let timer_task = waiting.queue.arm(waiting.next_event(), now, alarm);
         waiting.queue.after_unlock(timer_task)
-    }
-
-    /// The alarm went off: it has to be set again.
-    pub(super) fn disarm(&mut self) {
-        if let Some(waiting) = &mut self.waiting {
-            waiting.queue.disarm();
-        }
-    }
-
-    /// Wakes all waiting callers, which then check for themselves: the alarm cannot be relied on.
-    pub(super) fn wake_all(&mut self) -> AfterUnlock {
-        let Some(waiting) = &mut self.waiting else { return AfterUnlock::default() };
-        waiting.queue.forget_alarm();
-        waiting.queue.after_unlock(None)
     }
 }
 
@@ -541,24 +727,6 @@ impl<P: Policy> Inner<P> {
             // Without a shortfall it cannot fail.
             let _ = self.change(now, &Change::back(cost, cost, charge.receipt));
         }
-    }
-
-    /// Charges a cost whether it is ready or not, before all waiters.
-    #[cfg(feature = "feedback")]
-    pub(crate) fn take_anyway(
-        &mut self,
-        now: Nanos,
-        cost: P::Cost,
-    ) -> Result<Charge<P::Receipt>, ExceedsCapacity> {
-        if !cost.is_zero() {
-            self.policy.check_debt(&self.state, now, cost)?;
-            self.stats.granted += 1;
-        }
-        let receipt = self.change_state(now, |policy, state, _| {
-            (!cost.is_zero()).then(|| policy.charge(state, now, cost))
-        });
-        self.moved(now);
-        Ok(Charge::at_once(receipt))
     }
 
     pub(crate) fn pause(&mut self, now: Nanos, duration: Duration) {

@@ -8,7 +8,7 @@
 mod closing;
 
 use super::testing::{self, ask, ask_now, read_once, stand_at};
-use super::{Admission, Change, Charge, Line};
+use super::{Caller, Change, Charge, Line};
 use crate::clock::OnAlarm;
 use crate::policy::gcra::Gcra;
 use crate::policy::smooth_bursty::SmoothBursty;
@@ -113,7 +113,7 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
             ask_now(line, n, at_once).is_ok()
         }
         Call::TryAndRefund(n) => match ask_now(line, n, at_once) {
-            Ok(Admission::Granted(Charge { receipt, .. })) => {
+            Ok(Caller::Granted(Charge { receipt, .. })) => {
                 line.change(&Change::back(n, n, receipt)).is_ok()
             }
             _ => false,
@@ -362,15 +362,15 @@ fn a_caller_that_stays_is_granted_once_and_one_that_leaves_pays_nothing() {
         let other = {
             let line = Arc::clone(&line);
             thread::spawn(move || match ask(&line, NOW, 3, None) {
-                Ok(Admission::Waiting(key)) => {
+                Ok(Caller::Waiting(key)) => {
                     line.with_lock(|inner, now| inner.leave(key, now));
                 }
                 // After the alarm: for the line it is later then.
-                Ok(Admission::Granted(_)) => {}
+                Ok(_) => {}
                 Err(error) => panic!("{error}"),
             })
         };
-        let Ok(Admission::Waiting(key)) = ask(&line, NOW, 1, None) else {
+        let Ok(Caller::Waiting(key)) = ask(&line, NOW, 1, None) else {
             panic!("it has to wait");
         };
         stand_at(LATER);
@@ -393,13 +393,13 @@ fn each_caller_that_stays_is_granted_once_among_three() {
         let comes = |leaves: bool| {
             let line = Arc::clone(&line);
             thread::spawn(move || match ask(&line, NOW, 1, None) {
-                Ok(Admission::Waiting(key)) if leaves => {
+                Ok(Caller::Waiting(key)) if leaves => {
                     line.with_lock(|inner, now| inner.leave(key, now));
                     None
                 }
-                Ok(Admission::Waiting(key)) => Some(key),
+                Ok(Caller::Waiting(key)) => Some(key),
                 // After the alarm: for the line it is later then.
-                Ok(Admission::Granted(_)) => None,
+                Ok(_) => None,
                 Err(error) => panic!("{error}"),
             })
         };

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Admission, Line};
+use super::{Caller, Line};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::observe::{Observer, Reports};
@@ -44,7 +44,7 @@ fn read() -> Nanos {
 pub(super) fn line<P: Policy>(policy: P, now: Nanos) -> Arc<Line<P>> {
     stand_at(now);
     let (clock, observer) = (Clock::read_by(read), Observer::new(Reports::default()));
-    Line::new(policy, clock, observer, Bounds::NONE)
+    Line::new(policy, None, (clock, observer), Bounds::NONE)
 }
 
 /// Asks at a time as all methods of a limiter do: at once, and if that decides nothing, by the queue.
@@ -53,7 +53,7 @@ pub(super) fn ask<P: Policy>(
     time: Nanos,
     cost: P::Cost,
     max_wait: Option<Duration>,
-) -> Result<Admission<P>, Error> {
+) -> Result<Caller<P>, Error> {
     stand_at(time);
     ask_now(line, cost, max_wait)
 }
@@ -63,9 +63,9 @@ pub(super) fn ask_now<P: Policy>(
     line: &Line<P>,
     cost: P::Cost,
     max_wait: Option<Duration>,
-) -> Result<Admission<P>, Error> {
+) -> Result<Caller<P>, Error> {
     match line.decide(cost, max_wait) {
-        Some(charge) => charge.map(Admission::Granted),
+        Some(charge) => charge.map(Caller::Granted),
         None => line.enter(&Ask::new(cost, max_wait), None),
     }
 }

@@ -5,7 +5,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::testing::{self, ask, stand_at};
-use super::{Admission, Inner, Line};
+use super::{Caller, Inner, Line};
 use crate::clock::OnAlarm;
 use crate::error::Error;
 use crate::policy::Policy;
@@ -27,8 +27,8 @@ fn line<P: Policy<Cost = u32>>(policy: P) -> Arc<Line<P>> {
 
 fn join<P: Policy<Cost = u32>>(line: &Line<P>, max_wait: Option<Duration>) -> WaiterId {
     match ask(line, Nanos::ZERO, 1, max_wait) {
-        Ok(Admission::Waiting(key)) => key,
-        Ok(Admission::Granted(_)) => panic!("nothing should be ready"),
+        Ok(Caller::Waiting(key)) => key,
+        Ok(_) => panic!("nothing should be ready"),
         Err(error) => panic!("{error}"),
     }
 }
@@ -170,13 +170,13 @@ fn what_the_word_does_not_decide_alone_is_recorded() {
         time += Duration::from_millis(step);
         let now = at(time);
         let mut charges = [None, None];
-        if let Ok(Admission::Granted(charge)) = ask(&short, now, permits, Some(Duration::ZERO)) {
+        if let Ok(Caller::Granted(charge)) = ask(&short, now, permits, Some(Duration::ZERO)) {
             charges[0] = charge.receipt;
         }
         let enter = |inner: &mut Inner<_>, now| {
             inner.enter(now, &Ask::new(permits, Some(Duration::ZERO)), None)
         };
-        if let Ok(Admission::Granted(charge)) = long.with_lock(enter) {
+        if let Ok(Caller::Granted(charge)) = long.with_lock(enter) {
             charges[1] = charge.receipt;
         }
         assert!(charges[0].is_some());

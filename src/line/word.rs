@@ -53,24 +53,13 @@ pub(super) struct Word {
     parameters: Parameters,
 }
 
-/// The parameters of the word. Written only under the mutex with `LOCK` set.
+/// The parameters of the word, in the order of [`parameters_of`]. Written only under the mutex with `LOCK` set.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Parameters {
-    multiplier: AtomicU64,
-    inverse: AtomicU64,
-    burst: AtomicU64,
-    /// By how much the word is ahead of the position: never negative, so that all is unsigned.
-    bump: AtomicU64,
-    /// What must be added to the word for a state's mark.
-    mark: AtomicU64,
-    /// All ones if a request must be stored in full, else zero.
-    strict: AtomicU64,
-    /// The mutex decides requests for more permits than this.
-    most: AtomicU64,
-    /// How many units make a permit.
-    unit: AtomicU64,
-}
+struct Parameters([AtomicU64; 8]);
+
+/// Where `bump` is among them.
+const BUMP: usize = 3;
 
 /// The owner's half, kept in the mutex.
 #[derive(Debug, Default)]
@@ -100,25 +89,25 @@ impl Word {
     // As `Line::decide`.
     #[inline(always)]
     pub(super) fn attempt(&self, now: Nanos, permits: u64) -> Attempt<RateReceipt> {
-        let Self { until, parameters, .. } = self;
+        let Self { until, parameters: Parameters(parameters), .. } = self;
+        let [multiplier, inverse, burst, bump, mark, strict, most, unit] = parameters;
         let mut bits = self.bits.load(Ordering::Acquire);
         loop {
-            if permits > parameters.most.load(Ordering::Relaxed)
-                || now.get() >= until.load(Ordering::Relaxed)
+            if permits > most.load(Ordering::Relaxed) || now.get() >= until.load(Ordering::Relaxed)
             {
                 return Attempt::Undecided;
             }
-            let unit = parameters.unit.load(Ordering::Relaxed);
+            let unit = unit.load(Ordering::Relaxed);
             let units = permits.wrapping_mul(unit);
-            let multiplier = parameters.multiplier.load(Ordering::Relaxed);
-            let bump = parameters.bump.load(Ordering::Relaxed);
+            let multiplier = multiplier.load(Ordering::Relaxed);
+            let bump = bump.load(Ordering::Relaxed);
             let here = position_at(now, multiplier).wrapping_add(bump);
-            let due = bits.wrapping_add(units & parameters.strict.load(Ordering::Relaxed));
+            let due = bits.wrapping_add(units & strict.load(Ordering::Relaxed));
             if due > here {
                 if due >= LOCK {
                     return Attempt::Undecided;
                 }
-                let inverse = parameters.inverse.load(Ordering::Relaxed);
+                let inverse = inverse.load(Ordering::Relaxed);
                 fence(Ordering::Acquire);
                 // Acquires, because the loop goes on with it if it is another.
                 let again = self.bits.load(Ordering::Acquire);
@@ -129,15 +118,15 @@ impl Word {
                 bits = again;
                 continue;
             }
-            let burst = parameters.burst.load(Ordering::Relaxed);
+            let burst = burst.load(Ordering::Relaxed);
             // As `Schedule::overflow`. Below 2^63, as `here` is below 2^62; the full store's may be negative.
             let full = here.wrapping_sub(burst);
             let overflows = full.cast_signed() > bits.wrapping_add(1).cast_signed();
             let start = if overflows { full } else { bits };
             let next = start.wrapping_add(units);
             // Read before the exchange, which proves that they were in force.
-            let mark = parameters.mark.load(Ordering::Relaxed);
-            let inverse = parameters.inverse.load(Ordering::Relaxed);
+            let mark = mark.load(Ordering::Relaxed);
+            let inverse = inverse.load(Ordering::Relaxed);
             match self.bits.compare_exchange_weak(bits, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     let (span, mark) = (nanos_of(units, inverse), next.wrapping_add(mark));
@@ -164,7 +153,7 @@ impl Word {
 
     /// Under the mutex, so that `bump` is that of the word.
     fn position_of(&self, bits: u64) -> Option<i128> {
-        let bump = self.parameters.bump.load(Ordering::Relaxed);
+        let bump = self.parameters.0[BUMP].load(Ordering::Relaxed);
         (bits < LOCK).then(|| i128::from(bits) - i128::from(bump))
     }
 
@@ -177,9 +166,10 @@ impl Word {
         state: &RateState,
         now: Nanos,
     ) {
-        let mut bump = self.parameters.bump.load(Ordering::Relaxed);
+        let mut bump = self.parameters.0[BUMP].load(Ordering::Relaxed);
         let word = |bump| fitting(state.position + i128::from(bump));
-        if !self.parameters.are(parameters_of(schedule, state.moved, bump))
+        let current = self.parameters.0.iter().map(|it| it.load(Ordering::Relaxed));
+        if current.ne(parameters_of(schedule, state.moved, bump))
             || word(bump).is_none_or(|word| word < published.floor)
         {
             let floor = i128::from(published.ceiling) + 1;
@@ -206,27 +196,22 @@ impl Word {
     fn set_parameters(&self, values: [u64; 8]) {
         // A thread that did not see LOCK must not see the stores below.
         fence(Ordering::Release);
-        for (parameter, value) in self.parameters.all().into_iter().zip(values) {
+        for (parameter, value) in self.parameters.0.iter().zip(values) {
             parameter.store(value, Ordering::Relaxed);
         }
     }
 }
 
-impl Parameters {
-    fn all(&self) -> [&AtomicU64; 8] {
-        let Self { multiplier, inverse, burst, bump, mark, strict, most, unit } = self;
-        [multiplier, inverse, burst, bump, mark, strict, most, unit]
-    }
-
-    fn are(&self, values: [u64; 8]) -> bool {
-        self.all().into_iter().zip(values).all(|(it, value)| it.load(Ordering::Relaxed) == value)
-    }
-}
-
-/// The values of [`Parameters`] of `schedule`, with marks of `moved`.
+/// The [`Parameters`] of `schedule`, with marks of `moved`:
+///
+/// - `multiplier`, `inverse`, `burst`: as in the schedule
+/// - `bump`: by how much the word is ahead of the position; never negative, so that all is unsigned
+/// - `mark`: what must be added to the word for a state's mark
+/// - `strict`: all ones if a request must be stored in full, else zero
+/// - `most`: the mutex decides requests for more permits
+/// - `unit`: how many units make a permit
 fn parameters_of(schedule: &Schedule, moved: i64, bump: u64) -> [u64; 8] {
     let Schedule { multiplier, inverse, burst, strict, .. } = *schedule;
-    // The part of a state's mark that is not in the word.
     let mark = moved.cast_unsigned().wrapping_sub(bump);
     // Units that are not too wide, and no more than may go unnoted for a slot.
     let most = schedule.most.min((TOO_WIDE - 1) >> schedule.shift).min(schedule.most_in_a_slot());

@@ -113,6 +113,7 @@ macro_rules! kinds {
             type Receipt = AnyReceipt;
 
             const HELD: bool = true;
+            const RELEASE_TIMED: bool = false;
 
             fn start(&self, now: Nanos) -> AnyState {
                 let kind = match self {
@@ -335,6 +336,7 @@ impl Policy for AllOf {
     type Receipt = AllOfReceipt;
 
     const HELD: bool = true;
+    const RELEASE_TIMED: bool = false;
 
     fn start(&self, now: Nanos) -> AllOfState {
         AllOfState { parts: self.0.iter().map(|part| part.start(now)).collect(), changes: 0 }

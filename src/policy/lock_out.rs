@@ -57,6 +57,7 @@ impl<P: Policy> Policy for LockOut<P> {
     type Receipt = P::Receipt;
 
     const HELD: bool = P::HELD;
+    const RELEASE_TIMED: bool = P::RELEASE_TIMED;
     fn start(&self, now: Nanos) -> Self::State {
         LockOutState { state: self.policy.start(now), locked_until: Nanos::ZERO }
     }

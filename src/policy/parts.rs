@@ -56,6 +56,7 @@ macro_rules! compose {
 
             const HELD: bool = $($part::HELD)||+;
             const TIMED: bool = $($part::TIMED)||+;
+            const RELEASE_TIMED: bool = $($part::RELEASE_TIMED)||+;
 
             fn start(&self, now: Nanos) -> Self::State {
                 ($(self$($way)*.start(now),)+)

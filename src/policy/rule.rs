@@ -114,6 +114,10 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// Whether an answer depends on the time. If not, the clock is not read while no caller waits.
     const TIMED: bool = true;
 
+    /// Whether a [release](crate::state::RuleEvent::Released) depends on the time. If not, dropping a grant does not read the
+    /// clock.
+    const RELEASE_TIMED: bool = Self::HELD && Self::TIMED;
+
     /// The state of a new limiter.
     fn start(&self, now: Nanos) -> Self::State;
 

@@ -23,7 +23,7 @@ use crate::wait_queue::Bounds;
 ///     .clock(ManualClock::new())
 ///     .max_waiters(1_000)
 ///     .build();
-/// assert_eq!((limiter.name(), limiter.max_waiters()), (Some("search"), 1_000));
+/// assert_eq!(limiter.name(), Some("search"));
 /// ```
 #[must_use = "call `build` to get the limiter"]
 pub struct RateLimiterBuilder<P> {
@@ -36,7 +36,12 @@ pub struct RateLimiterBuilder<P> {
 impl<P: Policy> RateLimiter<P> {
     /// A builder for more than the policy: the clock, a name, bounds of the queue.
     pub fn builder(policy: P) -> RateLimiterBuilder<P> {
-        RateLimiterBuilder::new(policy)
+        RateLimiterBuilder {
+            policy,
+            clock: None,
+            reports: Reports::default(),
+            bounds: Bounds::NONE,
+        }
     }
 }
 
@@ -49,10 +54,6 @@ impl<P: Policy> RateLimiter<P> {
 }
 
 impl<P: Policy> RateLimiterBuilder<P> {
-    fn new(policy: P) -> Self {
-        Self { policy, clock: None, reports: Reports::default(), bounds: Bounds::NONE }
-    }
-
     /// The clock that decides and wakes waiters. Default: [`Clock::system`].
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
         Self { clock: Some(clock.into()), ..self }
@@ -104,7 +105,7 @@ impl<P: Policy> RateLimiterBuilder<P> {
     pub fn build(self) -> RateLimiter<P> {
         let clock = self.clock.unwrap_or_else(Clock::system);
         let observer = Observer::new(self.reports);
-        RateLimiter { line: Line::new(self.policy, clock, observer, self.bounds) }
+        RateLimiter { line: Line::new(self.policy, None, (clock, observer), self.bounds) }
     }
 }
 

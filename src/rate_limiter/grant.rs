@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::open_grant::{GrantId, OpenGrant};
-use crate::error::{Error, ExceedsCapacity};
-use crate::limiter::{Granted, Metered, sealed::Sealed};
+use crate::error::Error;
+use crate::limiter::{Granted, Metered, forward, sealed::Sealed};
 use crate::line::{Change, Charge, Inner, Line};
 use crate::part::Part;
 use crate::policy::{Cost, Policy, Quota};
@@ -60,24 +60,20 @@ impl<'a, P: Policy> Grant<'a, P> {
         charge.map(|charge| Self::new(GrantOwner::borrowed(line), cost, charge))
     }
 
-    /// The time that the caller waited, from its arrival to the time at which the grant was due. Its task or
-    /// thread may have run a little later.
-    #[must_use]
-    pub fn waited(&self) -> Duration {
-        Duration::from_nanos(self.charge.waited)
-    }
-
-    /// The requested permits; after [`settle`](Self::settle), the corrected cost.
-    #[must_use]
-    pub fn cost(&self) -> P::Cost {
-        self.cost
-    }
-
-    /// The limit of a composed policy that made the caller wait: the one that was ready last.
-    /// `None` for a single rule, or if the caller did not wait.
-    #[must_use]
-    pub fn limited_by(&self) -> Option<Part> {
-        self.charge.limited_by
+    forward! {
+        in Granted {
+            /// The time that the caller waited, from its arrival to the time at which the grant was due. Its task or
+            /// thread may have run a little later.
+            #[must_use]
+            waited() -> Duration;
+            /// The requested permits; after [`settle`](Self::settle), the corrected cost.
+            #[must_use]
+            cost() -> P::Cost;
+            /// The limit of a composed policy that made the caller wait: the one that was ready last.
+            /// `None` for a single rule, or if the caller did not wait.
+            #[must_use]
+            limited_by() -> Option<Part>;
+        }
     }
 
     /// What the policy noted when it was charged.
@@ -140,7 +136,8 @@ impl<'a, P: Policy> Grant<'a, P> {
         // The smaller of `less` and `returnable`.
         let part = less.saturating_sub(less.saturating_sub(self.returnable));
         let receipt = self.charge.receipt.clone();
-        self.charge.receipt = self.change(&Change { more, part, less, receipt })?;
+        let change = Change { more, part, less, receipt };
+        self.charge.receipt = self.source.with_line(|line| line.change(&change))?;
         self.returnable = self.returnable.saturating_sub(part);
         self.cost = actual;
         Ok(())
@@ -193,30 +190,9 @@ impl<'a, P: Policy> Grant<'a, P> {
         let held = mem::take(&mut self.cost);
         // Permits and places at once: between the two a waiter could be refused.
         // Without a shortfall it cannot fail.
-        let _ = self.change(&Change::back(part, held, receipt));
+        let change = Change::back(part, held, receipt);
+        let _ = self.source.with_line(|line| line.change(&change));
     }
-
-    fn change(&self, change: &Change<P>) -> Result<Option<P::Receipt>, ExceedsCapacity> {
-        self.source.with_line(|line| line.change(change))
-    }
-}
-
-// Inlined for the reason given at `Line::decide`.
-#[inline(always)]
-pub(super) fn try_now<P: Policy>(
-    line: &Arc<Line<P>>,
-    cost: P::Cost,
-) -> Result<Grant<'_, P>, Error> {
-    match line.decide(cost, Some(Duration::ZERO)) {
-        Some(charge) => Grant::borrowing(line, cost, charge),
-        None => enter_now(line, cost),
-    }
-}
-
-// The code of a composed policy is large, and the grant of a call that comes here would enlarge the code of each call.
-#[inline(never)]
-fn enter_now<P: Policy>(line: &Arc<Line<P>>, cost: P::Cost) -> Result<Grant<'_, P>, Error> {
-    Grant::borrowing(line, cost, line.enter_now(cost))
 }
 
 impl<P: Policy> Sealed for Grant<'_, P> {}
@@ -225,27 +201,19 @@ impl<P: Policy> Granted for Grant<'_, P> {
     type Cost = P::Cost;
 
     fn cost(&self) -> P::Cost {
-        self.cost()
+        self.cost
     }
 
     fn waited(&self) -> Duration {
-        self.waited()
+        Duration::from_nanos(self.charge.waited)
     }
 
     fn limited_by(&self) -> Option<Part> {
-        self.limited_by()
+        self.charge.limited_by
     }
 
     fn send_settlement(&mut self, actual: P::Cost) -> Result<(), Error> {
         self.settle(actual)
-    }
-
-    fn settle_on_drop(&mut self, actual: P::Cost) {
-        in_drop(|| {
-            let settled: Result<(), Error> = self.settle(actual);
-            // A shortfall that takes 146 years to pay off.
-            drop(settled);
-        });
     }
 
     fn give_back(&mut self) {

@@ -1,6 +1,5 @@
 //! A caller of a limiter over Redis.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -25,6 +24,7 @@ use crate::units::Nanos;
 use crate::wait_queue::{End, WaiterId};
 
 /// Where a caller stands.
+#[allow(missing_debug_implementations)] // nobody holds one
 pub struct RedisPlace<P: Scripted> {
     /// The time of the first poll.
     arrived: Option<Nanos>,
@@ -42,17 +42,6 @@ enum Progress<P: Scripted> {
 impl<P: Scripted> Default for RedisPlace<P> {
     fn default() -> Self {
         Self { arrived: None, progress: Progress::Outside }
-    }
-}
-
-impl<P: Scripted> fmt::Debug for RedisPlace<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.progress {
-            Progress::Outside => "outside",
-            Progress::Waiting(_) => "waiting",
-            Progress::Over(_) => "over",
-            Progress::Local(..) => "local",
-        })
     }
 }
 

@@ -49,17 +49,6 @@ impl Waits {
 
     /// The wait that the share `q` of the callers did not exceed: 0.5 is the median. It is the upper bound of
     /// its bucket. `None` if no caller waited.
-    ///
-    /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let policy = SmoothBursty::new(Rate::per_second(10.0));
-    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
-    /// assert_eq!(limiter.waits().quantile(0.99), None);
-    /// limiter.blocking_acquire(20)?;
-    /// limiter.blocking_acquire(1)?; // waits for two seconds
-    /// assert_eq!(limiter.waits().quantile(0.99).map(|wait| wait.as_millis()), Some(2097));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
     #[must_use]
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn quantile(&self, q: f64) -> Option<Duration> {

@@ -1,7 +1,8 @@
 //! The limiters of one process.
 
 use tollgate::{
-    AnyRateLimiter, AtKey, KeyedRateLimiter, ManualClock, OwnedLimiter, RateLimiter, Unlimited,
+    AnyRateLimiter, AtKey, KeyedRateLimiter, Limiter, ManualClock, OwnedLimiter, RateLimiter,
+    Unlimited,
 };
 
 use super::faces::*;

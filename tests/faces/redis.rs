@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::redis::RedisRateLimiter;
-use tollgate::{AnyRateLimiter, ManualClock, OwnedLimiter, RateLimiter, Unlimited};
+use tollgate::{AnyRateLimiter, Limiter, ManualClock, OwnedLimiter, RateLimiter, Unlimited};
 
 use super::faces::{tests_of_face as tests_of, *};
 use crate::manual::{Manual, new_key};

@@ -4,8 +4,8 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Waker};
 
 use tollgate::{
-    Error, FixedWindow, InFlight, KeyedRateLimiter, LockOut, ManualClock, Rate, RateLimiter,
-    TokenBucket, Unlimited,
+    Error, FixedWindow, InFlight, KeyedRateLimiter, Limiter, LockOut, ManualClock, Rate,
+    RateLimiter, TokenBucket, Unlimited,
 };
 
 use crate::support::wakers::Count;

@@ -11,7 +11,7 @@ use metrics::{
 };
 use tollgate::metrics::Publisher;
 use tollgate::{
-    InFlight, KeyedRateLimiter, ManualClock, Rate, RateLimiter, SmoothBursty, TokenBucket,
+    InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter, SmoothBursty, TokenBucket,
 };
 
 /// Keeps the sum of each counter, the value of each gauge and all values of each histogram.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollgate::feedback::Feedback;
 use tollgate::redis::{Reconnecting, RedisRateLimiter};
-use tollgate::{Error, FixedWindow, Granted, ManualClock, RateLimiter};
+use tollgate::{Error, FixedWindow, Granted, Limiter, ManualClock, RateLimiter};
 
 use crate::layers::{hour, left, open};
 use crate::support::server::Server;

@@ -1,7 +1,5 @@
 //! The way of a caller through the queues of two limiters, and what else is asked of both.
 
-use std::fmt;
-use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -22,12 +20,8 @@ use crate::units::Nanos;
 use crate::unwinding::in_drop;
 use crate::wait_queue::End;
 
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> And<A, B> {
-    crate::limiter::methods_of_limiter!();
-}
-
 /// A caller on its way through both queues.
-#[allow(missing_debug_implementations)] // its place is shown
+#[allow(missing_debug_implementations)] // nobody holds one
 pub struct Passing<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
     and: And<A, B>,
     ask: Ask<A::Cost>,
@@ -37,95 +31,76 @@ pub struct Passing<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
 
 enum Stage<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
     AtFirst(Acquire<A>),
-    /// With what the first has granted.
-    AtSecond(A::Grant, Acquire<B>),
-    Over,
+    AtSecond(Kept<A::Grant>, Acquire<B>),
 }
 
-// No field is ever pinned.
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Unpin for Passing<A, B> {}
+/// What the first limiter has granted to a caller that waits at the second: refunded if it leaves.
+struct Kept<G: Granted>(Option<G>);
 
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Passing<A, B> {
-    /// Goes on to the second limiter, and joins its queue with the next poll.
-    fn pass(&mut self, granted: A::Grant) {
-        let And { first, second } = &self.and;
-        let max_wait = self.deadline.map(|deadline| deadline.since(first.clock().now()));
-        let acquire = Acquire::new(second.clone(), Ask { max_wait, ..self.ask });
-        self.stage = Stage::AtSecond(granted, acquire);
-    }
-
-    fn refused<T>(&mut self, index: usize, error: Error) -> Poll<Result<T, Error>> {
-        self.leave();
-        Poll::Ready(Err(of(index)(error)))
-    }
-
-    /// Gives back what the first has granted, before anyone can learn that this caller has left.
-    fn leave(&mut self) {
-        if let Stage::AtSecond(granted, _) = mem::replace(&mut self.stage, Stage::Over) {
+impl<G: Granted> Drop for Kept<G> {
+    fn drop(&mut self) {
+        if let Some(granted) = self.0.take() {
             in_drop(|| granted.refund());
         }
     }
 }
 
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Drop for Passing<A, B> {
-    fn drop(&mut self) {
-        self.leave();
-    }
+/// An error of one of the two.
+fn of(index: usize) -> impl FnOnce(Error) -> Error {
+    move |error| error.in_part(Part::new(index, 2))
 }
 
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Future for Passing<A, B> {
-    type Output = Result<AndGrant<A::Grant, B::Grant>, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Passing<A, B> {
+    /// Waits at the first limiter, and takes what it grants to the second.
+    fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if let Stage::AtFirst(acquire) = &mut self.stage {
-            match ready!(Pin::new(acquire).poll(context)) {
-                Ok(granted) => self.pass(granted),
-                Err(error) => return self.refused(0, error),
-            }
+            let granted = ready!(Pin::new(acquire).poll(context)).map_err(of(0))?;
+            let And { first, second } = &self.and;
+            let max_wait = self.deadline.map(|deadline| deadline.since(first.clock().now()));
+            let acquire = Acquire::new(second.clone(), Ask { max_wait, ..self.ask });
+            self.stage = Stage::AtSecond(Kept(Some(granted)), acquire);
         }
-        let Stage::AtSecond(_, acquire) = &mut self.stage else {
-            panic!("`Acquire` polled after it was ready")
-        };
-        let second = match ready!(Pin::new(acquire).poll(context)) {
-            Ok(granted) => granted,
-            Err(error) => return self.refused(1, error),
-        };
-        match mem::replace(&mut self.stage, Stage::Over) {
-            Stage::AtSecond(first, _) => Poll::Ready(Ok(AndGrant { first, second, failed: None })),
-            _ => unreachable!("it waited there"),
-        }
+        Poll::Ready(Ok(()))
     }
 }
 
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Stages<AndGrant<A::Grant, B::Grant>>
     for Passing<A, B>
 {
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<AndGrant<A::Grant, B::Grant>, Error>> {
+        ready!(self.poll_first(context))?;
+        let Stage::AtSecond(kept, acquire) = &mut self.stage else { unreachable!("just passed") };
+        let second = ready!(Pin::new(acquire).poll(context)).map_err(of(1));
+        let Some(first) = kept.0.take() else { unreachable!("the second was not ready before") };
+        Poll::Ready(match second {
+            Ok(second) => Ok(AndGrant { first, second }),
+            Err(error) => {
+                // Before anyone can learn that this caller was refused.
+                first.refund();
+                Err(error)
+            }
+        })
+    }
+
     fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if let Stage::AtFirst(acquire) = &mut self.stage {
-            if let Err(error) = ready!(acquire.poll_enter(context)) {
-                return self.refused(0, error);
-            }
-            if !acquire.delay().is_zero() {
+            ready!(acquire.poll_enter(context)).map_err(of(0))?;
+            // What has to wait at the first stands there until it is awaited.
+            if !acquire.delay().is_zero() || self.poll_first(context)?.is_pending() {
                 return Poll::Ready(Ok(()));
             }
-            match Pin::new(acquire).poll(context) {
-                Poll::Ready(Ok(granted)) => self.pass(granted),
-                Poll::Ready(Err(error)) => return self.refused(0, error),
-                Poll::Pending => return Poll::Ready(Ok(())),
-            }
         }
-        let Stage::AtSecond(_, acquire) = &mut self.stage else { return Poll::Ready(Ok(())) };
-        match ready!(acquire.poll_enter(context)) {
-            Err(error) => self.refused(1, error),
-            Ok(()) => Poll::Ready(Ok(())),
-        }
+        let Stage::AtSecond(_, acquire) = &mut self.stage else { unreachable!("just passed") };
+        acquire.poll_enter(context).map_err(of(1))
     }
 
     fn delay(&self) -> Duration {
         match &self.stage {
             Stage::AtFirst(acquire) => acquire.delay(),
             Stage::AtSecond(_, acquire) => acquire.delay(),
-            Stage::Over => Duration::ZERO,
         }
     }
 }
@@ -135,11 +110,6 @@ fn counts(mut first: Stats, second: Stats) -> Stats {
     first.add(second);
     first.granted = second.granted;
     first
-}
-
-/// An error of one of the two.
-fn of(index: usize) -> impl FnOnce(Error) -> Error {
-    move |error| error.in_part(Part::new(index, 2))
 }
 
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Sealed for And<A, B> {}
@@ -247,7 +217,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
 /// Dropping it gives back the places in flight of both and nothing else: keep it as long as the call takes.
 ///
 /// ```
-/// use tollgate::{InFlight, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+/// use tollgate::{Granted, InFlight, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let clock = ManualClock::new();
@@ -261,16 +231,13 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Debug)]
 pub struct AndGrant<A: Granted, B: Granted<Cost = A::Cost>> {
     first: A,
     second: B,
-    /// The error of one settlement, while the other one is still to come.
-    failed: Option<Error>,
 }
 
 impl<A: Granted, B: Granted<Cost = A::Cost>> AndGrant<A, B> {
-    crate::limiter::methods_of_granted!();
-
     /// What the first limiter granted: it names the [rule](Granted::limited_by) that made the call wait there.
     #[must_use]
     pub fn first(&self) -> &A {
@@ -310,13 +277,10 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
         first.and(second)
     }
 
-    /// The error of one of them, when both have ended.
+    /// An error of the first is told at once.
     fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        if let Err(error) = ready!(self.first.poll_settled(context)) {
-            self.failed = Some(error);
-        }
-        let second = ready!(self.second.poll_settled(context));
-        Poll::Ready(self.failed.take().map_or(second, Err))
+        ready!(self.first.poll_settled(context))?;
+        self.second.poll_settled(context)
     }
 
     fn settle_on_drop(&mut self, actual: A::Cost) {
@@ -337,14 +301,5 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
     fn receive(&mut self, reply: Reply<'_>) -> Hearing {
         let first = self.first.receive(reply);
         both(first, self.second.receive(reply))
-    }
-}
-
-impl<A: Granted, B: Granted<Cost = A::Cost>> fmt::Debug for AndGrant<A, B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AndGrant")
-            .field("first", &self.first)
-            .field("second", &self.second)
-            .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,9 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use crate::{Error, InFlight, Limiter, ManualClock, Part, Rate, RateLimiter, Same, TokenBucket};
+use crate::{
+    Error, Granted, InFlight, Limiter, ManualClock, Part, Rate, RateLimiter, Same, TokenBucket,
+};
 
 const TENTH: Duration = Duration::from_millis(100);
 

@@ -1,13 +1,11 @@
 //! Shadow mode: a limiter decides, and its callers go ahead in any case.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::{AnyGrant, AnyRateLimiter};
+use super::AnyRateLimiter;
 use crate::error::Error;
-use crate::limiter::{Ask, Granted, Stages, sealed::Sealed};
+use crate::limiter::{Granted, sealed::Sealed};
 use crate::part::Part;
 use crate::policy::Cost;
 
@@ -46,49 +44,11 @@ impl<C: Cost> AnyRateLimiter<C> {
     pub fn observe_only(self, over: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         Self(self.0, Some(Arc::new(over)))
     }
-
-    pub(super) fn observed(&self, ask: &Ask<C>, over: &Over) -> Box<dyn Stages<AnyGrant<C>>> {
-        let ask = Ask { max_wait: Some(Duration::ZERO), ..*ask };
-        Box::new(Observed { caller: self.0.caller(&ask), cost: ask.cost, over: Arc::clone(over) })
-    }
-}
-
-/// A caller in shadow mode.
-struct Observed<C: Cost> {
-    caller: Box<dyn Stages<AnyGrant<C>>>,
-    cost: C,
-    over: Over,
-}
-
-impl<C: Cost> Unpin for Observed<C> {}
-
-impl<C: Cost> Future for Observed<C> {
-    type Output = Result<AnyGrant<C>, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(match ready!(Pin::new(&mut self.caller).poll(context)) {
-            Err(error) if !matches!(error, Error::Closed) => {
-                (self.over)(&error);
-                Ok(AnyGrant::new(LetThrough(self.cost)))
-            }
-            decided => decided,
-        })
-    }
-}
-
-impl<C: Cost> Stages<AnyGrant<C>> for Observed<C> {
-    fn poll_enter(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn delay(&self) -> Duration {
-        Duration::ZERO
-    }
 }
 
 /// The grant of a call that was let through.
 #[derive(Debug)]
-struct LetThrough<C>(C);
+pub(super) struct LetThrough<C>(pub(super) C);
 
 impl<C> Sealed for LetThrough<C> {}
 
@@ -111,8 +71,6 @@ impl<C: Cost> Granted for LetThrough<C> {
         self.0 = actual;
         Ok(())
     }
-
-    fn settle_on_drop(&mut self, _: C) {}
 
     fn give_back(&mut self) {}
 

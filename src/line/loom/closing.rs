@@ -9,7 +9,7 @@ use loom::sync::atomic::AtomicUsize;
 use loom::thread;
 
 use super::super::testing::{self, ask, stand_at};
-use super::super::{Admission, Line};
+use super::super::{Caller, Line};
 use super::{Call, LATER, NOW, check};
 use crate::clock::OnAlarm;
 use crate::error::Error;
@@ -47,7 +47,7 @@ fn with_a_waiter() -> Begun<SmoothBursty> {
     let line = super::line::<SmoothBursty>(NOW);
     assert!(ask(&line, NOW, 5, None).is_ok());
     match ask(&line, NOW, 1, None) {
-        Ok(Admission::Waiting(key)) => (line, Some(key)),
+        Ok(Caller::Waiting(key)) => (line, Some(key)),
         _ => panic!("it has to wait"),
     }
 }
@@ -72,9 +72,9 @@ fn a_line_that_closes_ends_each_wait_once() {
         let comes = {
             let line = Arc::clone(&line);
             thread::spawn(move || match ask(&line, NOW, 1, None) {
-                Ok(Admission::Waiting(key)) => Some(key),
+                Ok(Caller::Waiting(key)) => Some(key),
                 // After the alarm: for the line it is later then.
-                Ok(Admission::Granted(_)) | Err(Error::Closed) => None,
+                Ok(_) | Err(Error::Closed) => None,
                 Err(error) => panic!("{error}"),
             })
         };

@@ -7,7 +7,8 @@ fn tenant(id: u64) -> Option<Tenant> {
 }
 
 fn waiter(number: usize) -> Timed {
-    WaiterId::new(number).at(1, u32::try_from(number).expect("small"))
+    let number = u32::try_from(number).expect("small");
+    Timed::new(1, number, number)
 }
 
 fn join(tenants: &mut Tenants, number: usize, id: u64, permits: u64) {
@@ -17,7 +18,7 @@ fn join(tenants: &mut Tenants, number: usize, id: u64, permits: u64) {
 /// Grants the first waiter. `of`: for which tenant each of them asks, and for how much.
 fn grant(tenants: &mut Tenants, of: impl Fn(usize) -> (u64, u64)) -> usize {
     let waiter = tenants.first().expect("a waiter");
-    let number = WaiterId::of(waiter).place();
+    let number = waiter.id() as usize;
     let (id, permits) = of(number);
     tenants.grant(tenant(id), permits);
     tenants.leave(waiter, tenant(id));
@@ -61,40 +62,6 @@ fn a_tenant_that_comes_back_begins_where_a_new_one_does() {
     assert_eq!(tenants.idle.len(), 1, "the first tenant is remembered");
     let price = price(None, 8);
     assert_eq!(tenants.begin(Some(1), price), tenants.begin(Some(3), price));
-}
-
-#[test]
-fn what_is_ahead_of_a_place_is_what_is_granted_before_it() {
-    let asks = [(1, 3), (2, 1), (1, 3), (3, 7), (2, 2), (1, 3), (3, 7), (4, 1), (2, 5), (4, 1)];
-    let of = |number: usize| asks[number];
-    let mut tenants = Tenants::default();
-    for (number, (id, permits)) in asks.into_iter().enumerate() {
-        join(&mut tenants, number, id, permits);
-    }
-    // A caller that joins last stands behind those that are ahead of its place.
-    for id in 1..6 {
-        let of = |waiter: WaiterId| {
-            let (id, permits) = asks.get(waiter.place()).copied().unwrap_or((id, 2));
-            price(tenant(id), permits)
-        };
-        let place = (waiter(asks.len()), tenant(id), 2);
-        let ahead: Vec<_> = tenants.ahead_of(Some(place), of).map(WaiterId::place).collect();
-        assert_eq!(ahead.is_empty(), tenants.is_first(place));
-        tenants.join(place);
-        let all: Vec<_> = tenants.ahead_of(None, of).map(WaiterId::place).collect();
-        assert_eq!(all[..ahead.len()], ahead);
-        assert_eq!(all[ahead.len()], asks.len());
-        tenants.leave(waiter(asks.len()), tenant(id));
-    }
-    let price_of = |waiter: WaiterId| {
-        let (id, permits) = of(waiter.place());
-        price(tenant(id), permits)
-    };
-    let order: Vec<_> = tenants.ahead_of(None, price_of).collect();
-    for id in order {
-        assert_eq!(grant(&mut tenants, of), id.place());
-    }
-    assert!(tenants.first().is_none());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use axum::Router;
 use clients::{call_all, limiter, serve};
 use opendal::{Operator, services};
+use tollgate::Limiter;
 
 #[tokio::test]
 async fn opendal() {

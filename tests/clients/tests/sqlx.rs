@@ -3,6 +3,7 @@
 use clients::{Counts, call_all, limiter};
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{Row, query};
+use tollgate::Limiter;
 
 #[tokio::test]
 async fn sqlx() {

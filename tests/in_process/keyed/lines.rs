@@ -15,16 +15,6 @@ fn limiter() -> (ManualClock, Limiter) {
 }
 
 #[test]
-fn a_future_shows_where_its_caller_stands() {
-    let (_, limiter) = limiter();
-    let [mut first, mut second] = [1, 2].map(|n| limiter.at("a").acquire(n));
-    assert_eq!(format!("{first:?}"), "Acquire { cost: 1, place: outside, .. }");
-    assert!(outcome(&mut first).is_ok() && is_waiting(&mut second));
-    assert_eq!(format!("{first:?}"), "Acquire { cost: 1, place: over, .. }");
-    assert_eq!(format!("{second:?}"), "Acquire { cost: 2, place: waiting, .. }");
-}
-
-#[test]
 fn bounds_hold_for_each_key() {
     let policy = SmoothBursty::new(Rate::per_second(10.0)).max_burst(Duration::ZERO);
     let builder = KeyedRateLimiter::<String, _>::builder(policy).clock(ManualClock::new());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use tollgate::feedback::{Feedback, Servers, Unit};
 use tollgate::tower::RateLimitLayer;
-use tollgate::{Error, InFlight, ManualClock, Rate, RateLimiter, TokenBucket};
+use tollgate::{Error, InFlight, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
 fn ten(clock: &ManualClock) -> RateLimiter<InFlight> {

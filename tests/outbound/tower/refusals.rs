@@ -9,8 +9,8 @@ use reqwest::{Response, StatusCode};
 use sfv::{BareItem, List, ListEntry, Parser};
 use tollgate::tower::RefuseLayer;
 use tollgate::{
-    Error, FixedWindow, InFlight, KeyedRateLimiter, LockOut, ManualClock, Rate, RateLimiter, Same,
-    TokenBucket,
+    Error, FixedWindow, InFlight, KeyedRateLimiter, Limiter, LockOut, ManualClock, Rate,
+    RateLimiter, Same, TokenBucket,
 };
 use tower::ServiceExt;
 

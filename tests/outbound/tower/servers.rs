@@ -13,7 +13,8 @@ use http::{HeaderName, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use tollgate::tower::{ClientIp, RefuseLayer};
 use tollgate::{
-    AnyRateLimiter, Error, InFlight, KeyedRateLimiter, ManualClock, Rate, RateLimiter, TokenBucket,
+    AnyRateLimiter, Error, InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter,
+    TokenBucket,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_http::compression::CompressionLayer;
