@@ -21,15 +21,10 @@ mod tests;
 /// **Places in flight can deadlock**: if some callers take a place of `a` and then one of `b`, and others a place of `b`
 /// and then one of `a`, each may wait for a place that the other one holds. Take them in the same order everywhere.
 ///
-/// | method | answers |
-/// |---|---|
-/// | `quota`, `available` | the smaller numbers and the longer times of both |
-/// | `queue_len`, `waits` (with `use tollgate::Limiter`) | both together; a caller that waited twice counts twice in `waits` |
-/// | `stats` | what the second granted, and the other counts of both |
-/// | `pause_for`, `resume`, `reset` | change the first only, as others may share the second |
-/// | `close`, `drain` | end the first only: callers that wait at the second are served, and not waited for |
-/// | `name`, `clock` | the first limiter's |
-/// | `part` of an error, `limited_by` | limit 1 of 2 for the first limiter, limit 2 of 2 for the second |
+/// `quota` has the smaller numbers and the longer times of both, and counts are those of both together, but `granted` is what
+/// the second granted; a caller that waited twice counts twice in `waits`. `name` and `clock` are those of the first. `pause_for`,
+/// `resume`, `reset`, `close` and `drain` change the first only, as others may share the second. A part (of an error, or
+/// `limited_by`) is limit 1 of 2 or limit 2 of 2.
 ///
 /// A `Feedback` around it therefore teaches the first. To teach one of the two, put the feedback
 /// around that one: `Feedback::new(one).and(&other)`.

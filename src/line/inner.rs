@@ -184,11 +184,11 @@ impl<P: Policy> Waits for Waiter<P> {
     }
 }
 
-impl<P: Policy> Default for Waiting<P> {
+impl<P: Policy> Waiting<P> {
     // Not inlined, because any of many places may be the first to need it.
     #[inline(never)]
-    fn default() -> Self {
-        Self {
+    fn new() -> Box<Self> {
+        Box::new(Self {
             queue: WaitQueue::new(),
             permits: 0,
             queued: Default::default(),
@@ -196,11 +196,9 @@ impl<P: Policy> Default for Waiting<P> {
             due: None,
             limited_by: None,
             resumed: None,
-        }
+        })
     }
-}
 
-impl<P: Policy> Waiting<P> {
     /// Takes a caller out of the order; it may still have to learn the outcome. `is_granted`: as the first one, in its
     /// turn.
     fn unlink(&mut self, id: WaiterId, is_granted: bool) {
@@ -244,7 +242,7 @@ impl<P: Policy> Inner<P> {
     }
 
     pub(super) fn waiting(&mut self) -> &mut Waiting<P> {
-        self.waiting.get_or_insert_default()
+        self.waiting.get_or_insert_with(Waiting::new)
     }
 
     /// Whether no caller waits and nothing is paused or closed.
