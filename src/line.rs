@@ -58,13 +58,15 @@ impl<P: Policy> Line<P> {
         bounds: Bounds,
     ) -> Arc<Self> {
         let time = Monotone::new(clock.now());
-        // Locked, until the first call has passed the mutex.
         let has_word = P::ONE_RATE.is_some() && state.is_none();
         let word = has_word.then(|| Box::new(Word::locked()));
         let state = state.unwrap_or_else(|| policy.start(time.latest()));
         let mut inner = Inner::new(policy, state, time);
         if bounds != Bounds::NONE {
             inner.waiting().bounds = bounds;
+        }
+        if let Some(word) = &word {
+            inner.publish(word, inner.time.latest());
         }
         let (counters, inner) = (Counters::new(), Mutex::new(inner));
         Arc::new_cyclic(|this| Self { clock, word, counters, inner, observer, this: this.clone() })
