@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use tollgate::feedback::{Dialect, Dialects, Feedback, Verdict};
 use tollgate::reqwest::{RateLimit, refusal};
 use tollgate::{
-    Clock, InFlight, KeyedRateLimiter, Limiter, Limits, ManualClock, RateLimiter, RateLimiters,
+    Clock, InFlight, KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters,
     SlidingWindowLog,
 };
 
