@@ -65,9 +65,10 @@ impl Clock {
     /// It reads the processor's counter and sets it by the operating system's clock each millisecond: it is late by
     /// microseconds, never early. The first call calibrates the counter, which may take some milliseconds.
     ///
-    /// A wait ends at most 0.1 ms late while up to 16 callers wait, and 1.2 ms while more do: waits that are due at about the
-    /// same time end together, as most of a wait's cost is to wake threads. None ends early. Late grants cost no throughput up
-    /// to the policy's burst and its [`catch_up`](crate::state::Facts::catch_up) (2 ms for the policies with a rate).
+    /// A wait ends at most 0.1 ms late while up to 16 callers wait, and 1.2 ms while more do (twice that, if a
+    /// caller is woken behind one that is slow to be polled): waits that are due at about the same time end together, as
+    /// most of a wait's cost is to wake threads. None ends early. Late grants cost no throughput up to the policy's burst and
+    /// its [`catch_up`](crate::state::Facts::catch_up) (2 ms for the policies with a rate).
     ///
     /// If the process has too many threads to start this one, the next alarm that is set tries again: by another limiter, or
     /// for a wait that ends earlier. Until then only calls on a limiter wake its waiters. After a `fork` without `exec` there is

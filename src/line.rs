@@ -1,7 +1,18 @@
 //! One limiter: its state and its queue under a mutex, and a word beside it for calls that need not wait.
 //!
-//! [`Line::decide`] decides a call that need not wait. Each other one goes to [`Line::enter`], which grants it, refuses it,
-//! or lets it join the queue. [`Caller`] is where a caller stands on this way.
+//! The way of a call, and who charges it:
+//!
+//! ```text
+//! Caller::decide ── Line::decide ─┬─ rates: Word::attempt, a compare-exchange ────────── granted or refused
+//!                                 └─ other rules: inner::decide, under the mutex ─────── granted or refused
+//!      │ neither
+//! Line::enter ── Inner::enter ────┬─ nobody ahead: inner::decide ─────────────────────── granted or refused
+//!                                 └─ WaitQueue::join; the task sleeps
+//!      │ any use of the mutex, and the clock's alarm for the next grant (Line::sound)
+//! Inner::pump ── grant_due ────────  the head, as of the time at which it was ready ──── granted
+//!      │ WaitQueue::wake, after the unlock
+//! Line::poll ── take_outcome
+//! ```
 //!
 //! A caller is charged when it is granted, not when it arrives. So leaving the queue is free and moves all
 //! later callers up, a change of rate or a pause re-times the whole queue, and small requests do not starve a
@@ -83,7 +94,7 @@ impl<P: Policy> Line<P> {
 
 /// What callers ask.
 impl<P: Policy> Line<P> {
-    /// Decides a call at once if possible: by the word, or else under the mutex.
+    /// Decides a call at once if possible: by the word if the rule is a rate, otherwise under the mutex.
     /// `None`: not decided here; [`enter`](Self::enter) does, for example because this caller or others have to wait.
     // Inlined, so that the answer stays in registers: a grant that is dropped at once is then never built.
     #[inline(always)]

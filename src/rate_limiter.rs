@@ -217,6 +217,7 @@ impl<P: Policy> RateLimiter<P> {
     ///
     /// The first 128 waiters ahead are counted, or all of them for a rule of one rate. If a new rate, a pause, or a caller that
     /// enters [ahead](Acquire::ahead_by) makes the deadline impossible, the call is refused at its deadline at the latest.
+    /// At a window the alarm may be late: give a millisecond or two more than the `retry_after` of an error.
     /// `Duration::MAX` waits without a limit.
     ///
     /// # Errors

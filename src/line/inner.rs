@@ -1,6 +1,6 @@
 //! What the mutex of a line guards: the state, the waiters, and the order of grants.
 //!
-//! [`decide`] is the one decision about a caller that stands behind no other. [`Inner::enter`] takes each new caller:
+//! [`decide`] decides about a caller that stands behind no other, as the word does for rates. [`Inner::enter`] takes each new caller:
 //! decided, or told why it cannot wait, or put into the queue. [`Inner::pump`] charges the waiters in their order, each as
 //! of the time at which it was ready.
 
@@ -80,7 +80,7 @@ pub enum Caller<P: Policy> {
 /// A grant or a refusal.
 pub(crate) type Outcome<P> = Result<Charge<<P as Policy>::Receipt>, Error>;
 
-/// `None` if the caller has to wait.
+/// `None`: not decided; the caller may have to wait.
 pub(crate) type Decided<P> = Option<Outcome<P>>;
 
 /// Decides a call by the state alone: no caller waits ahead of it, nothing is paused, and the cost is not zero.

@@ -71,6 +71,8 @@ struct Lane {
     start: u64,
     since: u32,
     order: TimeOrder,
+    /// It has been charged, so its start counts although it has no waiters.
+    is_charged: bool,
 }
 
 impl Lane {
@@ -205,6 +207,7 @@ impl Tenants {
     fn charge(&mut self, number: usize, price: u64) {
         let turn = self.turn_of(number);
         self.lanes[number].start = turn.time().saturating_add(price);
+        self.lanes[number].is_charged = true;
         let next = self.turn_of(number);
         let is_idle = self.lanes[number].order.is_empty();
         let others = if is_idle { &mut self.idle } else { &mut self.waiting };
@@ -246,7 +249,7 @@ impl Tenants {
         if order.is_empty() {
             let turn = self.turn_of(number);
             self.waiting.remove(turn);
-            if turn.time() > self.start {
+            if self.lanes[number].is_charged && turn.time() > self.start {
                 self.idle.insert(turn);
             } else {
                 self.forget_lane(turn);

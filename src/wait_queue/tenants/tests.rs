@@ -26,6 +26,22 @@ fn grant(tenants: &mut Tenants, of: impl Fn(usize) -> (u64, u64)) -> usize {
 }
 
 #[test]
+fn a_tenant_that_leaves_ungranted_is_forgotten_and_one_that_was_granted_is_not() {
+    let mut tenants = Tenants::default();
+    join(&mut tenants, 0, 0, 1);
+    for number in 1..100 {
+        join(&mut tenants, number, number as u64, 1);
+        tenants.leave(waiter(number), tenant(number as u64));
+    }
+    assert_eq!(tenants.lanes.len(), 1);
+    // It owes for what it got.
+    tenants.grant_at_once(tenant(1), 9);
+    join(&mut tenants, 1, 1, 1);
+    tenants.leave(waiter(1), tenant(1));
+    assert_eq!((tenants.lanes.len(), tenants.idle.len()), (2, 1));
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
 fn tenants_that_do_not_wait_are_forgotten_once_others_have_caught_up() {
     let mut tenants = Tenants::default();
