@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::sender;
 pub use failure::{Effect, Failure};
-pub(crate) use request::{NUMBER, RequestNumber, random};
 pub use request::{Reply, Request, Script};
+pub(crate) use request::{RequestNumber, random};
 
 /// A task that sends requests.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -9,10 +9,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::counters::Counts;
 use super::health::Health;
 use super::options::Options;
-use super::script::wire::{PolicyHeader, Rank, Terms};
-use super::script::{Scripted, Scripts};
+use super::script::wire::{PolicyHeader, Sender};
+use super::script::{Rules, Scripted};
 use crate::observe::Observer;
-use crate::units::Nanos;
 
 /// A place of a request in flight.
 pub(super) type Slot = OwnedSemaphorePermit;
@@ -64,49 +63,35 @@ impl Slots {
 /// What the line of a key needs of its limiter.
 pub(super) struct Context<P> {
     pub(super) options: Options<P>,
-    pub(super) scripts: Arc<Scripts>,
+    /// Those of the policy in the code. Their kinds never change.
+    pub(super) rules: Rules,
     pub(super) health: Health,
     pub(super) slots: Slots,
     pub(super) counters: Counts,
     pub(super) observer: Arc<Observer>,
     /// Distinguishes this limiter from those of other processes.
-    pub(super) id: [u8; 8],
-    started: Nanos,
+    id: f64,
 }
 
 impl<P: Scripted> Context<P> {
-    pub(super) fn new(options: Options<P>, random: u64) -> Self {
+    pub(super) fn new(options: Options<P>, policy: &P, random: u64) -> Self {
         Self {
             slots: Slots::new(options.max_requests),
             health: Health::new(options.max_retry_pause, random),
             observer: Observer::new(options.reports.clone()),
-            started: options.clock.now(),
             options,
-            scripts: Scripts::of::<P>(),
+            rules: Rules::of(policy),
             counters: Counts::default(),
-            id: random.to_le_bytes(),
+            id: f64::from_bits(random >> 2),
         }
     }
 
-    /// How many seconds ago this limiter was built.
-    pub(super) fn age(&self) -> u32 {
-        let age = self.options.clock.now().since(self.started);
-        u32::try_from(age.as_secs()).unwrap_or(u32::MAX)
-    }
-
-    /// The policy and the version in the code of this process.
-    pub(super) fn own_header(&self, policy: &P) -> PolicyHeader {
-        let terms = Terms::new(policy, !self.options.absent_is_new);
-        self.header(policy, terms, (self.options.version, 0), 0)
-    }
-
-    /// The first argument of requests under a policy. `grace`: see [`PolicyHeader::new`].
-    pub(super) fn header(&self, policy: &P, terms: Terms, rank: Rank, grace: u32) -> PolicyHeader {
-        // It was given a version, or was set, or is just being set.
-        let is_ranked = rank > (0, 0) || grace == u32::MAX;
-        let is_kept = is_ranked || !(terms.idle || policy.starts_idle());
+    /// What the head of a request under a policy says of this process. `sets`: whether it sets another one.
+    pub(super) fn sender(&self, policy: &P, header: &PolicyHeader, sets: bool) -> Sender {
+        let idle = !self.options.absent_is_new;
+        let is_kept = sets || header.rank > (0, 0) || !(idle || policy.starts_idle());
         let keep = if is_kept { self.options.keep } else { Duration::ZERO };
-        PolicyHeader::new(&self.scripts, terms, rank, grace, keep)
+        Sender { id: self.id, keep, idle }
     }
 }
 
@@ -157,19 +142,16 @@ mod tests {
         let full = TokenBucket::new(Rate::per_second(5.0), 10);
         let context = Context::with(full.clone());
         let empty = full.clone().initial(0);
-        for (policy, idle, rank, grace, is_kept) in [
-            (&full, false, (0, 0), 0, false),
-            (&full, false, (0, 0), 600, false),
-            (&full, false, (0, 0), u32::MAX, true),
-            (&full, false, (1, 0), 0, true),
-            (&full, false, (0, 1), 0, true),
-            (&empty, false, (0, 0), 0, true),
-            (&empty, true, (0, 0), 0, false),
+        for (policy, rank, sets, is_kept) in [
+            (&full, (0, 0), false, false),
+            (&full, (0, 0), true, true),
+            (&full, (1, 0), false, true),
+            (&full, (0, 1), false, true),
+            (&empty, (0, 0), false, true),
         ] {
-            let header = context.header(policy, Terms::new(policy, idle), rank, grace);
-            let keep = f64::from_le_bytes(header.bytes[8..16].try_into().expect("eight bytes"));
-            assert_eq!(keep > 0.0, is_kept, "{idle} {rank:?} {grace}");
+            let header = PolicyHeader::of(policy, rank);
+            let keep = context.sender(policy, &header, sets).keep;
+            assert_eq!(keep > Duration::ZERO, is_kept, "{rank:?} {sets}");
         }
-        assert_eq!(context.own_header(&full).rank, (0, 0));
     }
 }

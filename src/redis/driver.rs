@@ -4,10 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::connection::{Connection, Request};
-use super::context::Context;
 use super::line::KeyLine;
 use super::line::flight::{RequestEnd, Step};
-use super::script::Scripted;
+use super::script::{Scripted, script};
 use super::shared::SharedKey;
 use crate::clock::OnAlarm;
 use crate::limiter::Limiter;
@@ -69,10 +68,9 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         Some(Driver { shared, flight })
     }
 
-    fn request(&self, arguments: Vec<Vec<u8>>, is_take: bool) -> Request {
-        let Context { scripts, options, .. } = &*self.core.context;
-        let script = if is_take { &scripts.take } else { &scripts.change };
-        Request::new(Arc::clone(script), Arc::clone(&self.key), arguments, options.deadline)
+    fn request(&self, arguments: Vec<Vec<u8>>) -> Request {
+        let deadline = self.core.context.options.deadline;
+        Request::new(script(), Arc::clone(&self.key), arguments, deadline)
     }
 }
 
@@ -101,8 +99,8 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
             // If this task begins too late, another is spawned for the next request.
             let step = shared.with_lock(|line| line.begin(flight, slot.take()));
             let (_, next) = match step {
-                Step::Send(arguments, is_take, idle) => {
-                    let mut request = shared.request(arguments, is_take);
+                Step::Send(arguments, idle) => {
+                    let mut request = shared.request(arguments);
                     request.idle = idle;
                     shared.core.context.counters.requests.add(1);
                     let outcome = shared.core.connection.run(&request).await;

@@ -22,7 +22,7 @@ use crate::units::Nanos;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct KeyState<P: Policy> {
-    /// The policy in force.
+    /// The policy of this process, or that of the key if it has a higher rank.
     pub policy: P,
     /// The permits that are left for the whole fleet.
     pub quota: Quota<P::Cost>,
@@ -79,7 +79,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         else {
             return Err(self.lost());
         };
-        let policy = self.shared.with_lock(|line| line.policy_of_key());
+        let policy = self.shared.with_lock(|line| line.policy().clone());
         quota.window = policy.window(quota.limit);
         Ok(KeyState { policy, quota, paused_for, expires_in })
     }
@@ -91,7 +91,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         let Some(Report::Limits(reports)) = self.report(todo).await? else {
             return Err(self.lost());
         };
-        let policy = self.shared.with_lock(|line| line.policy_of_key());
+        let policy = self.shared.with_lock(|line| line.policy().clone());
         // What does not depend on the state is the policy's to tell.
         let now = Nanos::ZERO;
         let limits = Limit::all(&policy, &policy.idle(now), Asked::now(now, cost));

@@ -131,7 +131,8 @@ impl<P: Scripted> KeyLine<P> {
     /// Whether the line can be dropped without a loss. `comes_closed`: a new one would be closed.
     pub(crate) fn is_quiet(&self, comes_closed: bool) -> bool {
         let now = self.context.options.clock.now();
-        let kept = if self.agreement.is_own() { UNUSED } else { UNUSED_BUT_SET };
+        let is_own = self.agreement.is_own(self.context.options.version);
+        let kept = if is_own { UNUSED } else { UNUSED_BUT_SET };
         now.since(self.time.latest()) >= kept
             && self.roster.queue.len() == 0
             && self.has_told_all()
@@ -142,11 +143,6 @@ impl<P: Scripted> KeyLine<P> {
 
     pub(crate) fn policy(&self) -> &P {
         &self.agreement.policy
-    }
-
-    /// The policy of the key, as far as it is known.
-    pub(crate) fn policy_of_key(&self) -> P {
-        self.agreement.policy_of_key().clone()
     }
 
     /// Whether Redis knows all that was given back.
@@ -202,7 +198,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Sets a new policy, here and for the fleet.
     pub(crate) fn set_policy(&mut self, policy: P) -> oneshot::Receiver<Done<P::Cost>> {
-        if self.agreement.set(&self.context, policy) {
+        if self.agreement.set(policy) {
             self.turn_away_the_too_large();
         }
         self.request(KeyChange::setting())

@@ -13,6 +13,7 @@ use super::line::waiter::Outcome;
 use super::line::{KeyLine, UNUSED};
 use super::options::{Options, Unavailable};
 use super::script::Scripted;
+use super::script::wire::PolicyHeader;
 use crate::clock::{Alarm, OnAlarm};
 use crate::keyed::KeyedRateLimiter;
 use crate::stats::{Stats, Waits};
@@ -181,7 +182,7 @@ impl<P: Scripted, C> SharedLimiter<P, C> {
         };
         Arc::new(Self {
             connection,
-            context: Arc::new(Context::new(options, crate::redis::connection::random())),
+            context: Arc::new(Context::new(options, &policy, crate::redis::connection::random())),
             local,
             policy,
         })
@@ -200,7 +201,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     fn new(core: Arc<SharedLimiter<P, C>>, key: Arc<str>) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let (context, policy) = (Arc::clone(&core.context), core.policy.clone());
-            let header = context.own_header(&policy);
+            let header = PolicyHeader::of(&policy, (context.options.version, 0));
             let seed = crate::redis::connection::random();
             let line = KeyLine::new(Arc::clone(&key), context, policy, header, seed);
             Self { core, key, line: Mutex::new(line), this: this.clone() }

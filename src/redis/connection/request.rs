@@ -10,7 +10,7 @@ use redis::{Cmd, Value};
 use super::failure::Failure;
 
 /// Where the number of a request is in its first argument.
-pub(crate) const NUMBER: Range<usize> = 16..20;
+const NUMBER: Range<usize> = 0..4;
 
 /// A number that differs from process to process.
 pub(crate) fn random() -> u64 {
@@ -120,63 +120,25 @@ impl Request {
     /// reply; its own request counts as lost.
     pub fn reply(&self, value: Value) -> Result<Reply, Failure> {
         let (number, reply) = Reply::read(value)?;
-        if number == i64::from(self.number.0) { Ok(reply) } else { Err(Failure::out_of_step()) }
+        if number == self.number.0 { Ok(reply) } else { Err(Failure::out_of_step()) }
     }
 }
 
-/// The reply of a script.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reply {
-    /// A number.
-    Number(i64),
-    /// Numbers.
-    Numbers(Vec<i64>),
-    /// The key holds another policy than the request's: a word, a generation, parameters.
-    PolicyMismatch(String, i64, Vec<u8>),
-}
+/// The reply of a script: numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply(pub Vec<f64>);
 
 impl Reply {
-    /// The number of the request, and the reply.
-    fn read(value: Value) -> Result<(i64, Self), Failure> {
-        let mut items = match value {
-            Value::BulkString(bytes) => {
-                return Self::packed(&bytes)
-                    .ok_or_else(|| Failure::strange(&Value::BulkString(bytes)));
-            }
-            Value::Array(items) => items.into_iter(),
-            other => return Err(Failure::strange(&other)),
-        };
-        let number = match items.next() {
-            Some(Value::Int(number)) => number,
-            other => return Err(Failure::strange(&other)),
-        };
-        if let Some(Value::Int(_)) = items.as_slice().first() {
-            let numbers = items.map(|item| match item {
-                Value::Int(number) => Ok(number),
-                other => Err(Failure::strange(&other)),
-            });
-            return Ok((number, Self::Numbers(numbers.collect::<Result<_, _>>()?)));
+    /// The number of the request, and the reply: four bytes, and eight for each number.
+    fn read(value: Value) -> Result<(u32, Self), Failure> {
+        if let Value::BulkString(bytes) = &value
+            && let Some((number, numbers)) = bytes.split_first_chunk::<4>()
+            && let (numbers, []) = numbers.as_chunks::<8>()
+        {
+            let numbers = numbers.iter().map(|number| f64::from_le_bytes(*number));
+            return Ok((u32::from_le_bytes(*number), Self(numbers.collect())));
         }
-        let (word, generation, parameters) = (items.next(), items.next(), items.next());
-        let Some(Value::BulkString(word)) = word else {
-            return Err(Failure::strange(&word));
-        };
-        let word = String::from_utf8_lossy(&word).into_owned();
-        let generation = if let Some(Value::Int(number)) = generation { number } else { 0 };
-        let parameters = match parameters {
-            Some(Value::BulkString(bytes)) => bytes,
-            _ => Vec::new(),
-        };
-        Ok((number, Self::PolicyMismatch(word, generation, parameters)))
-    }
-
-    /// The answer to a lone call: a number of four bytes and a float that is whole.
-    #[allow(clippy::cast_possible_truncation)]
-    fn packed(bytes: &[u8]) -> Option<(i64, Self)> {
-        let (number, value) = bytes.split_first_chunk::<4>()?;
-        let value = f64::from_le_bytes(value.try_into().ok()?);
-        Some((i64::from(u32::from_le_bytes(*number)), Self::Number(value as i64)))
+        Err(Failure::strange(&value))
     }
 }
 
@@ -190,41 +152,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_read_as_the_scripts_write_it() {
-        let lone = [&7u32.to_le_bytes()[..], &4_503_599_627_370_497.0f64.to_le_bytes()].concat();
-        let numbers = Value::Array([7, 1, -1].map(Value::Int).into());
-        let mismatch =
-            |rest: &[Value]| Value::Array([&[Value::Int(7), text(b"other")][..], rest].concat());
-        let other = |generation, bytes: &[u8]| {
-            Reply::PolicyMismatch("other".into(), generation, bytes.into())
-        };
-        for (value, reply) in [
-            (text(&lone), Reply::Number(4_503_599_627_370_497)),
-            (numbers, Reply::Numbers(vec![1, -1])),
-            (mismatch(&[Value::Int(3), text(b"more")]), other(3, b"more")),
-            // Of a foreign key neither is told.
-            (mismatch(&[]), other(0, b"")),
-        ] {
-            assert_eq!(Reply::read(value).expect("a reply"), (7, reply));
-        }
-    }
-
-    #[test]
-    fn another_reply_is_none_of_the_scripts() {
-        let lone = [0; 12];
-        for value in [
-            Value::Nil,
-            Value::Okay,
-            Value::Int(7),
-            text(b""),
-            text(&lone[..11]),
-            text(&[0; 13]),
-            Value::Array(vec![]),
-            Value::Array(vec![text(b"7"), Value::Int(1)]),
-            Value::Array(vec![Value::Int(7)]),
-            Value::Array(vec![Value::Int(7), Value::Nil]),
-            Value::Array(vec![Value::Int(7), Value::Int(1), Value::Nil]),
-        ] {
+    fn a_reply_is_read_as_the_script_writes_it() {
+        let number = 7u32.to_le_bytes();
+        let numbers = [4_503_599_627_370_497.0f64, -1.0].map(f64::to_le_bytes);
+        let bytes = [&number[..], numbers.as_flattened()].concat();
+        let reply = Reply::read(text(&bytes)).expect("a reply");
+        assert_eq!(reply, (7, Reply(vec![4_503_599_627_370_497.0, -1.0])));
+        assert_eq!(Reply::read(text(&number)).expect("a reply"), (7, Reply(vec![])));
+        let others = [Value::Nil, Value::Okay, Value::Int(7), text(b""), text(&bytes[..11])];
+        for value in others.into_iter().chain([Value::Array(vec![text(&bytes)])]) {
             let failure = Reply::read(value.clone()).expect_err("a failure");
             // Its permits may have been charged.
             assert_eq!((failure.effect, failure.key), (Effect::Unknown, false), "{value:?}");
@@ -241,15 +177,13 @@ mod tests {
             Request::new(Arc::clone(&script), "key".into(), arguments, Duration::from_secs(1))
         };
         let (one, other) = (request(&[9; 24]), request(&[9; 24]));
-        let number = |request: &Request| i64::from(request.number.0);
-        assert_eq!(number(&other), (number(&one) + 1) % (1 << 32));
+        assert_eq!(other.number.0, one.number.0.wrapping_add(1));
         assert_eq!(one.arguments[0][NUMBER], one.number.bytes());
-        assert_eq!(one.arguments[0][..NUMBER.start], [9; 16]);
-        assert_eq!(one.arguments[0][NUMBER.end..], [9; 4]);
+        assert_eq!(one.arguments[0][NUMBER.end..], [9; 20]);
         assert_eq!(one.arguments[1], [1; 32]);
-        assert_eq!(request(&[9; 19]).arguments[0], [9; 19]);
-        let reply = |request: &Request| Value::Array([number(request), 5].map(Value::Int).into());
-        assert_eq!(one.reply(reply(&one)).expect("its own"), Reply::Numbers(vec![5]));
+        assert_eq!(request(&[9; 3]).arguments[0], [9; 3]);
+        let reply = |request: &Request| text(&request.number.bytes());
+        assert_eq!(one.reply(reply(&one)).expect("its own"), Reply(vec![]));
         let failure = one.reply(reply(&other)).expect_err("another's");
         assert_eq!((failure.effect, failure.key), (Effect::Unknown, false));
     }

@@ -37,7 +37,7 @@ impl<P: Scripted> KeyLine<P> {
             projected: None,
             limited_by: None,
         };
-        let needs_answer = turn != Turn::New || deadline.is_some() || self.context.scripts.room;
+        let needs_answer = turn != Turn::New || deadline.is_some() || self.context.rules.has_room();
         let (id, is_due) = self.roster.enter(waiter, ahead, needs_answer, waker);
         if is_due {
             self.pacing.ask_again();

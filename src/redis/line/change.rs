@@ -44,7 +44,8 @@ pub(crate) async fn confirmed<C>(
 pub(crate) struct KeyChange<C> {
     pub(crate) todo: Vec<u8>,
     pub(crate) done: Option<oneshot::Sender<Done<C>>>,
-    pub(crate) claim: Claim,
+    /// Whether the policy of this process is set for the fleet.
+    pub(crate) sets: bool,
     pub(crate) refund: Option<Refund<C>>,
     /// Set when it joins the queue.
     pub(crate) made: Nanos,
@@ -52,44 +53,22 @@ pub(crate) struct KeyChange<C> {
 
 impl<C> KeyChange<C> {
     pub(crate) fn of(todo: Vec<u8>) -> Self {
-        Self { todo, done: None, claim: Claim::None, refund: None, made: Nanos::ZERO }
+        Self { todo, done: None, sets: false, refund: None, made: Nanos::ZERO }
     }
 
-    /// What follows is for the key that comes after this one: it goes into another request.
     pub(super) fn deletes(&self) -> bool {
         self.todo.first() == Some(&b'X')
     }
 
+    /// Whether what follows goes into another request: it is for the key that comes after this one, or the script answers last.
+    pub(super) fn is_last(&self) -> bool {
+        self.deletes() || self.todo.first() == Some(&b'Q')
+    }
+
     /// Sets the policy of this process for the fleet.
     pub(super) fn setting() -> Self {
-        Self { claim: Claim::Set, ..Self::of(vec![b'N']) }
+        Self { sets: true, ..Self::of(Vec::new()) }
     }
-
-    /// Makes it that of the key by the rule of the fleet.
-    pub(super) fn claiming() -> Self {
-        Self { claim: Claim::ByRule, ..Self::of(vec![b'N']) }
-    }
-
-    /// A claim by the rule of the fleet was for another policy.
-    pub(super) fn forget_claim(&mut self) {
-        if self.claim == Claim::ByRule {
-            self.claim = Claim::None;
-        }
-    }
-
-    pub(super) fn only_looks(&self) -> bool {
-        self.refund.is_none() && matches!(self.todo.first(), None | Some(b'Q' | b'D'))
-    }
-}
-
-/// Whether a request may make the policy of this process that of the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Claim {
-    None,
-    /// By the rule of the fleet.
-    ByRule,
-    /// It was set.
-    Set,
 }
 
 /// Permits to return at the price at which they were charged: under another policy nothing is returned. A refund

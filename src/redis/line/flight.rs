@@ -35,26 +35,7 @@ pub(crate) struct InFlightRequest<C> {
     pub(crate) tries: Option<Group>,
 }
 
-impl<C> RequestKind<C> {
-    /// Its changes, if it is for some.
-    pub(super) fn changes(&mut self) -> &mut [KeyChange<C>] {
-        match self {
-            Self::Change(changes) => changes,
-            Self::Take(..) | Self::Probe => &mut [],
-        }
-    }
-
-    /// Whether it only asks for the state of the key.
-    pub(super) fn only_looks(&self) -> bool {
-        matches!(self, Self::Change(changes) if !changes.is_empty() && changes.iter().all(KeyChange::only_looks))
-    }
-}
-
 impl<C> InFlightRequest<C> {
-    pub(crate) fn is_take(&self) -> bool {
-        matches!(self.kind, RequestKind::Take(..))
-    }
-
     pub(super) fn is_change(&self) -> bool {
         matches!(self.kind, RequestKind::Change(_))
     }
@@ -93,8 +74,8 @@ pub(crate) struct Flight<C> {
 
 /// What the task does next.
 pub(crate) enum Step {
-    /// Send these arguments, as a call or as a change; see [`Request::idle`](crate::redis::Request).
-    Send(Vec<Vec<u8>>, bool, [bool; 2]),
+    /// Send these arguments; see [`Request::idle`](crate::redis::Request).
+    Send(Vec<Vec<u8>>, [bool; 2]),
     WaitForSlot(Arc<Semaphore>),
     /// There is nothing to send, or the line goes on without this task.
     Next,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::change::{Claim, KeyChange};
+use super::change::KeyChange;
 use super::flight::BATCH;
 use crate::units::Nanos;
 
@@ -37,7 +37,7 @@ impl<C> Outbox<C> {
 
     /// Whether the policy is to be set.
     pub(super) fn sets(&self) -> bool {
-        self.changes.iter().any(|change| change.claim == Claim::Set)
+        self.changes.iter().any(|change| change.sets)
     }
 
     pub(super) fn push(&mut self, change: KeyChange<C>, now: Nanos) {
@@ -59,7 +59,7 @@ impl<C> Outbox<C> {
 
     /// The changes of the next request.
     pub(super) fn take_batch(&mut self) -> Vec<KeyChange<C>> {
-        let first = self.changes.iter().position(KeyChange::deletes).map_or(BATCH, |at| at + 1);
+        let first = self.changes.iter().position(KeyChange::is_last).map_or(BATCH, |at| at + 1);
         let first = first.min(BATCH).min(self.changes.len());
         self.changes.drain(..first).collect()
     }
@@ -73,11 +73,6 @@ impl<C> Outbox<C> {
 
     pub(super) fn take_all(&mut self) -> VecDeque<KeyChange<C>> {
         std::mem::take(&mut self.changes)
-    }
-
-    /// Another policy is in force: none is claimed by the rule of the fleet.
-    pub(super) fn forget_claims(&mut self) {
-        self.changes.iter_mut().for_each(KeyChange::forget_claim);
     }
 }
 
@@ -97,17 +92,6 @@ mod tests {
         assert!(!outbox.is_full());
     }
 
-    /// What was set is still to be set where the rule of the fleet is for another policy.
-    #[test]
-    fn a_claim_by_the_rule_is_forgotten_and_what_was_set_is_not() {
-        let mut outbox = Outbox::<u32>::default();
-        outbox.push(KeyChange::setting(), Nanos::ZERO);
-        outbox.push_first(KeyChange::claiming(), Nanos::ZERO);
-        outbox.forget_claims();
-        let claims = outbox.take_all().into_iter().map(|change| change.claim);
-        assert_eq!(claims.collect::<Vec<_>>(), [Claim::None, Claim::Set]);
-    }
-
     #[test]
     fn changes_are_counted_as_they_join_and_as_they_are_sent() {
         let mut outbox = Outbox::<u32>::default();
@@ -124,7 +108,7 @@ mod tests {
         outbox.push(KeyChange::setting(), times[1]);
         assert!(outbox.sets());
         // One that no caller has made does not count.
-        outbox.push_first(KeyChange::claiming(), times[2]);
+        outbox.push_first(KeyChange::setting(), times[2]);
         assert_eq!((outbox.made, outbox.oldest()), (4, Some(times[2])));
     }
 

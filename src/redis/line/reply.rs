@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::KeyLine;
-use super::agreement::Ruling;
-use super::change::{Claim, KeyChange, refuse_all};
+use super::change::refuse_all;
 use super::flight::{InFlightRequest, RequestEnd, RequestKind};
 use super::pacing::{Batch, Head};
 use super::report::reports;
@@ -15,7 +14,7 @@ use crate::error::store::StoreError;
 use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
 use crate::redis::connection::{Effect, Failure, Reply};
-use crate::redis::script::wire::{Answer, Verdict};
+use crate::redis::script::wire::{Answer, Mismatch, Verdict};
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
@@ -62,7 +61,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Applies the end of a request.
     pub(super) fn end(&mut self, mut request: InFlightRequest<P::Cost>, end: RequestEnd) {
-        let now = self.now();
+        let (now, policy) = (self.now(), self.agreement.number);
         let rest = match &end {
             RequestEnd::Replied(reply) => match self.replied(&mut request, reply) {
                 Some(rest) => {
@@ -86,7 +85,7 @@ impl<P: Scripted> KeyLine<P> {
             Rest::Repeat => self.repeat(request.kind),
             Rest::Refuse(error) => self.refuse(request.kind, &error),
         }
-        if let RequestEnd::Replied(Reply::PolicyMismatch(..)) = end {
+        if self.agreement.number != policy {
             self.turn_away_the_too_large();
         }
         self.hand_on_spare();
@@ -163,25 +162,23 @@ impl<P: Scripted> KeyLine<P> {
 
     /// A reply has come. `None` if it is malformed.
     fn replied(&mut self, request: &mut InFlightRequest<P::Cost>, reply: &Reply) -> Option<Rest> {
-        if let Reply::PolicyMismatch(word, number, bytes) = reply {
+        let mismatch = wire::mismatch(reply, &self.context.rules, &self.agreement.policy);
+        if let Some(mismatch) = mismatch {
             self.note_answer(request.at);
-            return Some(self.disagree(&mut request.kind, (word, *number, bytes)));
+            return Some(self.disagree(mismatch));
         }
         match &mut request.kind {
             RequestKind::Take(ids) => {
-                let answers = wire::answers(reply, &request.calls, self.context.scripts.parts)?;
+                let answers = wire::answers(reply, &request.calls, &self.context.rules)?;
                 self.note_answer(request.at);
                 self.taken(ids, (request.at, request.policy), answers);
                 self.set_again();
             }
             RequestKind::Change(changes) => {
-                let reports = reports::<P>(changes, reply)?;
+                let (reports, rank) = reports::<P>(changes, reply)?;
                 self.note_answer(request.at);
-                if let Reply::Numbers(numbers) = reply
-                    && request.policy == self.agreement.number
-                    && changes.iter().any(|change| change.claim == Claim::Set)
-                {
-                    self.agreement.confirm(&self.context, numbers[0]);
+                if let Some(rank) = rank.filter(|_| request.policy == self.agreement.number) {
+                    self.agreement.confirm(rank);
                 }
                 if !changes.is_empty() {
                     // Earlier replies are from before these changes.
@@ -196,30 +193,21 @@ impl<P: Scripted> KeyLine<P> {
         Some(Rest::Settled)
     }
 
-    /// The key holds another policy than ours, or something unknown.
-    fn disagree(&mut self, kind: &mut RequestKind<P::Cost>, told: (&str, i64, &[u8])) -> Rest {
+    /// The key has a policy of a higher rank, or something else.
+    fn disagree(&mut self, mismatch: Mismatch<P>) -> Rest {
         self.pacing.ask_again();
-        match self.agreement.accept(&self.context, kind, told) {
-            Ruling::Foreign => {
+        match mismatch {
+            Mismatch::Foreign => {
                 self.context.counters.foreign.add(1);
                 return Rest::Refuse(StoreError::foreign(&self.key, None));
             }
-            Ruling::Set => {
-                // Unless the request that is repeated does.
-                if !kind.changes().iter().any(|change| change.claim == Claim::Set) {
-                    self.set_again();
+            // What was set here is still to be set.
+            Mismatch::Policy(..) if self.agreement.is_unheard() => self.set_again(),
+            Mismatch::Policy(policy, rank) => {
+                if self.agreement.adopt(policy, rank) {
+                    let (key, (version, generation)) = (self.key.clone(), rank);
+                    self.events.push(Event::PolicyAdopted { key, version, generation });
                 }
-            }
-            Ruling::Claim => self.outbox.push_first(KeyChange::claiming(), self.now()),
-            Ruling::Look => {}
-            Ruling::Adopt(adopted) => {
-                // They were for another policy.
-                self.outbox.forget_claims();
-                kind.changes().iter_mut().for_each(KeyChange::forget_claim);
-                self.events.extend(adopted.map(|(version, generation)| {
-                    let key = self.key.clone();
-                    Event::PolicyAdopted { key, version, generation }
-                }));
             }
         }
         Rest::Repeat
@@ -339,7 +327,7 @@ impl<P: Scripted> KeyLine<P> {
                 let error = Error::Denied { retry_after: answer.wait, part };
                 self.turn_away(id, Outcome::Refused(error));
                 // A policy that punishes must see each refusal.
-                if let Some(due) = due.filter(|_| !self.context.scripts.punish) {
+                if let Some(due) = due.filter(|_| !self.context.rules.punishes()) {
                     self.pacing.refused(cost, due, part);
                 }
             }

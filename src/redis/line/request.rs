@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::KeyLine;
+use super::agreement::Agreement;
 use super::change::{KeyChange, Refund};
 use super::flight::{InFlightRequest, RequestEnd, RequestKind, Step};
 use super::waiter::Turn;
@@ -48,7 +49,6 @@ impl<P: Scripted> KeyLine<P> {
             self.context.health.abandoned(may.group());
             return None;
         };
-        self.agreement.asks(&kind);
         let calls = match &kind {
             RequestKind::Take(ids) => self.calls(ids),
             RequestKind::Change(_) | RequestKind::Probe => Vec::new(),
@@ -73,7 +73,7 @@ impl<P: Scripted> KeyLine<P> {
         }
         if self.transport.changed_last || self.outbox.is_empty() {
             let (reach, sent) = (self.pacing.reach(now), self.outbox.sent());
-            let ids = self.roster.ask(reach, sent, self.context.scripts.room);
+            let ids = self.roster.ask(reach, sent, self.context.rules.has_room());
             if !ids.is_empty() {
                 return Some(RequestKind::Take(ids));
             }
@@ -102,48 +102,43 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     fn arguments(&mut self, kind: &RequestKind<P::Cost>, calls: &[Call<P::Cost>]) -> Vec<Vec<u8>> {
-        let header = || self.agreement.header_of_key().bytes.clone();
-        let mut arguments = match kind {
-            RequestKind::Take(_) => wire::calls::<P>(&self.agreement.header, calls),
-            RequestKind::Change(changes) => vec![header(), self.todo(changes)],
+        let todo = match kind {
+            RequestKind::Change(changes) => self.todo(changes),
             // It writes, so it fails at a read-only server.
-            RequestKind::Probe => vec![header(), vec![b'H']],
+            RequestKind::Probe => vec![b'H'],
+            RequestKind::Take(_) => Vec::new(),
         };
-        let lease = if P::HELD { self.write_lease() } else { Vec::new() };
-        match kind {
-            RequestKind::Take(..) if P::HELD => {
-                arguments.resize(2, Vec::new());
-                arguments.push(lease);
-            }
-            RequestKind::Take(..) => {}
-            RequestKind::Change(changes) => {
-                arguments.extend([lease, self.agreement.claim(&self.context, changes)]);
-            }
-            RequestKind::Probe => arguments.extend([lease, Vec::new()]),
-        }
-        arguments
-    }
-
-    fn write_lease(&mut self) -> Vec<u8> {
-        let waits = self.roster.waiting > 0;
+        let sets = matches!(kind, RequestKind::Change(changes) if changes.iter().any(|it| it.sets));
+        let Agreement { policy, header, .. } = &self.agreement;
+        let from = if sets { self.agreement.replaced() } else { header };
+        let sender = self.context.sender(policy, from, sets);
+        let waits = P::HELD && self.roster.waiting > 0;
         let listens = if waits { self.pacing.listens() } else { Duration::ZERO };
-        self.lease.write(&self.context, self.now(), listens)
+        let lease = self.lease.tell(&self.context, self.time.latest(), listens);
+        let mut bytes = from.head(sender, lease, sets);
+        bytes.extend(todo);
+        wire::put_calls::<P>(header, calls, &mut bytes);
+        vec![bytes]
     }
 
     fn todo(&self, changes: &[KeyChange<P::Cost>]) -> Vec<u8> {
         let now = self.now();
         let mut todo = Vec::new();
+        // Before a question, which is the last.
+        if self.lease.is_due(now) {
+            todo.push(b'H');
+        }
         for change in changes {
             todo.extend(&change.todo);
+            if change.sets {
+                self.agreement.header.put_set(&mut todo);
+            }
             if let Some(Refund { part, all, booking }) = change.refund
                 && booking.policy == self.agreement.number
             {
                 let ago = ago(now, booking.earliest);
                 wire::put_refund::<P>(&mut todo, part, all, ago, booking.sequence);
             }
-        }
-        if self.lease.is_due(now) {
-            todo.push(b'H');
         }
         todo
     }

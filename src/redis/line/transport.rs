@@ -102,7 +102,7 @@ impl<C> Transport<C> {
         slot: Slot,
         idle: [bool; 2],
     ) -> Step {
-        let step = Step::Send(std::mem::take(&mut request.arguments), request.is_take(), idle);
+        let step = Step::Send(std::mem::take(&mut request.arguments), idle);
         if let Some(flight) = &mut self.flight {
             flight.until = Some(patience(context, now));
             flight.look_at = Some(now.saturating_add(context.options.deadline / QUICK));
@@ -230,9 +230,7 @@ mod tests {
             let begun = transport.request(at(0), number).expect("to send");
             let slot = Arc::clone(&slots).try_acquire_owned().expect("a slot");
             let step = transport.send(context, at(5), begun, slot, [true, false]);
-            assert!(
-                matches!(step, Step::Send(arguments, false, [true, false]) if arguments == [[7]])
-            );
+            assert!(matches!(step, Step::Send(arguments, [true, false]) if arguments == [[7]]));
             number
         };
         let number = send(&mut transport);
@@ -261,7 +259,8 @@ mod tests {
         let mut transport = Transport::default();
         for kind in [RequestKind::Change(Vec::new()), RequestKind::Take(Vec::new())] {
             let request = request(kind);
-            let kinds = (request.is_change(), request.is_take(), request.is_probe());
+            let is_take = matches!(request.kind, RequestKind::Take(_));
+            let kinds = (request.is_change(), is_take, request.is_probe());
             transport.take_off(&context(), at(0), request);
             assert_eq!(kinds, (transport.changed_last, !transport.changed_last, false));
         }

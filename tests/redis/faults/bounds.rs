@@ -6,7 +6,7 @@ use futures::future::FutureExt;
 use tollgate::redis::{Connection, Failure, Reply, Request, Task};
 use tollgate::{Error, ManualClock, Rate, Rated};
 
-use super::wires::Hand;
+use super::wires::{Hand, is_take, lone, told};
 use super::{builder, bursty, ms, slow};
 
 #[test]
@@ -37,8 +37,10 @@ struct AtOnce;
 
 impl Connection for AtOnce {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        let is_take = request.script.text().contains("local function ask(");
-        Ok(if is_take { Reply::Number(0) } else { Reply::Numbers(vec![1]) })
+        let is_take = is_take(request);
+        // A policy that is set gets a rank.
+        let set = if request.arguments[0][38] == 1 { &[1, 0, 1][..] } else { &[1] };
+        Ok(if is_take { lone(0) } else { told(set) })
     }
 
     fn spawn(&self, mut task: Task) {

@@ -154,8 +154,8 @@ struct Stored {
 
 fn stored(server: &Server) -> Option<Stored> {
     let bytes: Vec<u8> = server.query::<Option<Vec<u8>>>(&["GET", KEY])?;
-    let sequence = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
-    let level = f64::from_le_bytes(bytes[23..31].try_into().expect("eight bytes"));
+    let sequence = u32::from_le_bytes(bytes[7..11].try_into().expect("four bytes"));
+    let level = f64::from_le_bytes(bytes[29..37].try_into().expect("eight bytes"));
     Some(Stored { sequence, level })
 }
 

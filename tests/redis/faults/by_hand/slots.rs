@@ -2,10 +2,10 @@
 
 use futures::future::FutureExt;
 use tollgate::ManualClock;
-use tollgate::redis::{Reply, State};
+use tollgate::redis::State;
 
 use super::{Call, limiter};
-use crate::faults::wires::Hand;
+use crate::faults::wires::{Hand, lone};
 use crate::faults::{Limiter, ms, store};
 
 /// One caller at each of `callers` other keys. Requests are sent until the limit is reached.
@@ -26,12 +26,12 @@ fn the_number_of_requests_in_flight_is_bounded() {
     assert_eq!(hand.sent(), 512);
     clock.advance(ms(20));
     for _ in 0..512 {
-        hand.answer(Ok(Reply::Number(0)));
+        hand.answer(Ok(lone(0)));
     }
     assert_eq!(hand.sent(), 600);
     clock.advance(ms(450));
     for _ in 0..88 {
-        hand.answer(Ok(Reply::Number(0)));
+        hand.answer(Ok(lone(0)));
     }
     assert!(callers.into_iter().all(|caller| caller.now_or_never().expect("granted").is_ok()));
     assert_eq!((limiter.state(), limiter.counters().lost), (State::Up, 0));
@@ -56,11 +56,11 @@ fn a_caller_without_a_request_slot_does_not_wait_for_ever() {
     assert!(error.is_unavailable() && !error.may_have_charged(), "{error}");
     assert_eq!((limiter.state(), limiter.queue_len(), hand.sent()), (State::Up, 0, 512));
     for _ in 0..512 {
-        hand.answer(Ok(Reply::Number(0)));
+        hand.answer(Ok(lone(0)));
     }
     let mut next = limiter.acquire(1);
     assert!((&mut next).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number(0)));
+    hand.answer(Ok(lone(0)));
     assert!(next.now_or_never().expect("granted").is_ok());
     assert_eq!(hand.sent(), 513);
 }
