@@ -110,9 +110,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
     }
 
     /// The version of this code's policy; by default 0. The higher of two versions is in force at once for all
-    /// processes: processes with the lower one adopt it ([`Event::PolicyAdopted`]). Without versions a changed
-    /// policy takes effect when the processes that had the old one have not called for ten seconds.
-    /// The guide has the [whole rule](crate::guide::redis#which-policy-is-in-force).
+    /// processes: processes with the lower one adopt it ([`Event::PolicyAdopted`]). Without versions each process
+    /// follows its own policy: see the [guide](crate::guide::redis#which-policy-is-in-force).
     ///
     /// A version also replaces a policy that was set by
     /// [`set_policy`](RedisRateLimiter::set_policy) under a lower one.

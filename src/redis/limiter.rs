@@ -63,8 +63,8 @@ pub struct RedisRateLimiter<P: Scripted, C: Connection = Reconnecting> {
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Creates a limiter that shares `policy` with all processes that use `key`. Nothing is sent yet.
     ///
-    /// Processes with other parameters agree on one policy for the key, by [this
-    /// rule](crate::guide::redis#which-policy-is-in-force); another kind of policy is [`Error::Store`].
+    /// Processes with other parameters [share the state and follow their own
+    /// policy](crate::guide::redis#which-policy-is-in-force); another kind of policy is [`Error::Store`].
     /// [`RedisRateLimiterBuilder`](super::RedisRateLimiterBuilder) has more options. No runtime is needed: a thread of this
     /// crate sends the requests.
     ///

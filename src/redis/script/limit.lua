@@ -33,8 +33,8 @@ elseif alone == BURSTY and #blob == 37 then
   its, sequence, deadline, last, size, x = struct.unpack('<I7I7I4I7I4d', blob)
 elseif alone == WARMING and #blob == 61 then
   its, sequence, deadline, last, size, x, y, z, w = struct.unpack('<I7I7I4I7I4dddd', blob)
-elseif alone == BUCKET and #blob == 46 then
-  its, sequence, deadline, last, size, x, y, z = struct.unpack('<I7I7I4I7I4dI4I4', blob)
+elseif alone == BUCKET and #blob == 42 then
+  its, sequence, deadline, last, size, x, y = struct.unpack('<I7I7I4I7I4dI4', blob)
 elseif alone == FIXED and #blob == 49 then
   its, sequence, deadline, last, size, x, y, z = struct.unpack('<I7I7I4I7I4dI5I7', blob)
 end
@@ -101,7 +101,7 @@ if its == stamp and size == #blob and now >= last then
     elseif alone == WARMING then
       idle_after, state = x + b - y, struct.pack('<I7I7I4I7I4dddd', stamp, sequence, deadline, now, size, x, y, z, w)
     elseif alone == BUCKET then
-      idle_after, state = (x + b) * 1000000 / a, struct.pack('<I7I7I4I7I4dI4I4B', stamp, sequence, deadline, now, size, x, y, z, 0)
+      idle_after, state = (x + b) * 1000000 / a, struct.pack('<I7I7I4I7I4dI4B', stamp, sequence, deadline, now, size, x, y, 0)
     else
       idle_after, state = x + b, struct.pack('<I7I7I4I7I4dI5I7', stamp, sequence, deadline, now, size, x, y, z)
     end
@@ -565,8 +565,9 @@ local function load()
       if kind == BUCKET then p.initial, p.period = c, d else p.meter = c == 1 end
       if blob then
         local levels
-        p.level, p.ends[1], p.void, levels, from = struct.unpack('<dI4I4B', blob, from)
+        p.level, p.ends[1], levels, from = struct.unpack('<dI4B', blob, from)
         p.level = p.level - elapsed * a / 1000000
+        if levels > 0 then p.void, from = struct.unpack('<I4', blob, from) end
         for i = 1, levels do p.lows[i], p.ends[i], from = struct.unpack('<dI4', blob, from) end
       elseif kind == BUCKET then
         p.level = -math.min(idle == 1 and b or c, b) - (d > 0 and past(0, d, 0) or 0) * a / 1000000
@@ -1111,7 +1112,8 @@ repeat
         idle_after = (p.level + (p.initial and p.capacity or 0)) * 1000000 / p.rate
         local since = p.period and p.period > 0 and past(idle_after, p.period, 0) or 0
         if since > 0.5 then idle_after = idle_after - since + p.period end
-        state = struct.pack('<dI4I4B', p.level, p.ends[1], p.void, #p.lows)
+        state = struct.pack('<dI4B', p.level, p.ends[1], #p.lows)
+        if p.lows[1] then state = state .. struct.pack('<I4', p.void) end
         for i = 1, #p.lows do state = state .. struct.pack('<dI4', p.lows[i], p.ends[i]) end
       elseif kind == FIXED then
         idle_after, state = p.start + p.window, struct.pack('<dI5I7', p.start, p.granted, p.began)

@@ -45,6 +45,25 @@ pub trait Scripted: sealed::Sealed + Policy {
     }
 }
 
+impl Rules {
+    pub(crate) fn of<P: Scripted>(policy: &P) -> Self {
+        let mut rules = Self::NONE;
+        policy.write(&mut rules);
+        rules
+    }
+
+    /// The same policy with the parameters in a reply.
+    pub(super) fn read<P: Scripted>(&self, policy: P, parameters: &[f64]) -> Option<P> {
+        let (parameters, rest) = parameters.as_chunks::<4>();
+        if parameters.len() != self.list.len() || !rest.is_empty() {
+            return None;
+        }
+        let rules = self.list.iter().zip(parameters);
+        let mut rules = rules.filter(|(rule, _)| rule.kind != kind::IN_ORDER).map(|(_, it)| *it);
+        policy.read(&mut rules)
+    }
+}
+
 mod sealed {
     pub trait Sealed {}
 }

@@ -1,7 +1,5 @@
 //! A policy as the script takes it: a list of rules, without nesting.
 
-use super::policies::Scripted;
-
 /// The kinds of rules, as `limit.lua` numbers them.
 pub(super) mod kind {
     pub(crate) const BURSTY: u8 = 1;
@@ -38,11 +36,8 @@ pub(super) struct Rule {
 }
 
 impl Rules {
-    pub(crate) fn of<P: Scripted>(policy: &P) -> Self {
-        let mut rules = Self { list: Vec::new(), next_share: 1, is_one_cost: false, part: None };
-        policy.write(&mut rules);
-        rules
-    }
+    pub(super) const NONE: Self =
+        Self { list: Vec::new(), next_share: 1, is_one_cost: false, part: None };
 
     /// A rule that counts a number of the cost.
     pub(super) fn push(&mut self, kind: u8, parameters: &[f64]) {
@@ -113,21 +108,10 @@ impl Rules {
         self.list.get(rule.checked_sub(1)?)?.part
     }
 
-    /// The parameters of each rule, as [`Scripted::read`] takes them. The one for the order has none.
+    /// The parameters of each rule, as `Scripted::read` takes them. The one for the order has none.
     #[cfg(test)]
     pub(super) fn parameters(&self) -> impl Iterator<Item = [f64; 4]> {
         self.list.iter().filter(|rule| rule.kind != IN_ORDER).map(|rule| rule.parameters)
-    }
-
-    /// The same policy with the parameters in a reply.
-    pub(super) fn read<P: Scripted>(&self, policy: P, parameters: &[f64]) -> Option<P> {
-        let (parameters, rest) = parameters.as_chunks::<4>();
-        if parameters.len() != self.list.len() || !rest.is_empty() {
-            return None;
-        }
-        let rules = self.list.iter().zip(parameters);
-        let mut rules = rules.filter(|(rule, _)| rule.kind != IN_ORDER).map(|(_, it)| *it);
-        policy.read(&mut rules)
     }
 
     /// The kinds and a hash of the parameters, as a whole number.

@@ -15,8 +15,6 @@ use futures::future::FutureExt;
 use tollgate::redis::{Effect, Failure, RedisRateLimiter, Reply, Unavailable};
 use tollgate::{Acquire, InFlight, ManualClock, SmoothBursty};
 
-pub(super) use replies::other_policy;
-
 use super::wires::{Hand, told};
 use super::{KEY, Limiter, builder, bursty, ms};
 

@@ -9,10 +9,7 @@ use crate::faults::wires::{Hand, several, told};
 use crate::faults::{Limiter, bursty, ms, store};
 
 /// The reply of a key with this rate, of this version and generation.
-pub(in crate::faults) fn other_policy(
-    per_second: f64,
-    (version, generation): (u8, i64),
-) -> Result<Reply, Failure> {
+fn other_policy(per_second: f64, (version, generation): (u8, i64)) -> Result<Reply, Failure> {
     let [version, generation] = [i64::from(version), generation];
     // The parameters of the rule: the rate, the burst, and two more.
     let numbers = [-2, version, generation].map(|number| number as f64);
