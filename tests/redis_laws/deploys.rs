@@ -182,7 +182,7 @@ fn to_set_what_is_in_force_is_agreement() {
         assert_eq!(new.rate(), 200.0);
     }
     assert_eq!((one.rate(), other.rate()), (200.0, 200.0));
-    assert_eq!((one.adopted().len(), other.adopted(),), (0, vec![(0, 100_000)]));
+    assert_eq!((one.adopted().len(), other.adopted(),), (0, vec![(0, 100_001)]));
 }
 
 /// Else a process of a version between them would take the key over.

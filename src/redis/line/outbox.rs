@@ -40,6 +40,11 @@ impl<C> Outbox<C> {
         self.changes.iter().any(|change| change.sets)
     }
 
+    /// Whether that is the first change.
+    pub(super) fn sets_first(&self) -> bool {
+        self.changes.front().is_some_and(|change| change.sets)
+    }
+
     pub(super) fn push(&mut self, change: KeyChange<C>, now: Nanos) {
         self.changes.push_back(KeyChange { made: now, ..change });
         self.made += 1;

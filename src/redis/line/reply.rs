@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::KeyLine;
-use super::change::refuse_all;
+use super::change::{KeyChange, refuse_all};
 use super::flight::{InFlightRequest, RequestEnd, RequestKind};
 use super::pacing::{Batch, Head};
 use super::report::reports;
@@ -101,6 +101,10 @@ impl<P: Scripted> KeyLine<P> {
             }
             RequestKind::Change(changes) => self.outbox.take_back(changes),
             RequestKind::Probe => {}
+        }
+        // Before all else: under another policy the rest may be answered that way for ever.
+        if self.agreement.is_unheard() && !self.outbox.sets_first() {
+            self.outbox.push_first(KeyChange::setting(), self.now());
         }
     }
 
@@ -201,8 +205,8 @@ impl<P: Scripted> KeyLine<P> {
                 self.context.counters.foreign.add(1);
                 return Rest::Refuse(StoreError::foreign(&self.key, None));
             }
-            // What was set here is still to be set.
-            Mismatch::Policy(..) if self.agreement.is_unheard() => self.set_again(),
+            // What was set here is set again, and then this.
+            Mismatch::Policy(..) if self.agreement.is_unheard() => {}
             Mismatch::Policy(policy, rank) => {
                 if self.agreement.adopt(policy, rank) {
                     let (key, (version, generation)) = (self.key.clone(), rank);

@@ -835,9 +835,8 @@ repeat
           local theirs, place
           theirs, at = struct.unpack('<d', request, at)
           new_rules, place, at = request:sub(at, at + 34 * count - 1), at, at + 34 * count
-          -- To set what is in force is agreement: its rank stays.
+          generation = math.max(generation + 1, math.min(math.floor(now / 1000000), 4294967295))
           if not blob or theirs ~= stamp then
-            generation = math.max(generation + 1, math.min(math.floor(now / 1000000), 4294967295))
             for i = 1, count do
               local p, kind, share, a, b, c, d = leaves[i], nil, nil, nil, nil, nil, nil
               kind, share, a, b, c, d, place = struct.unpack('<BBdddd', request, place)
@@ -910,7 +909,8 @@ repeat
             tell(left)
           end
         end
-        if renewed and what ~= 'Q' and what ~= 'D' then dirty = true end
+        -- To look takes no key over, but what was set and lost comes back.
+        if renewed and (generation > 0 or what ~= 'Q' and what ~= 'D') then dirty = true end
       end
     end
     if left > 0 then

@@ -121,7 +121,7 @@ impl Rules {
         let kinds = self.list.iter().flat_map(|rule| [rule.kind, rule.share, is_log(rule)]);
         let parameters = self.list.iter().flat_map(|rule| rule.parameters.map(f64::to_le_bytes));
         // The format of the keys counts as a kind.
-        let kind = hash([2].into_iter().chain(kinds)) >> 12;
+        let kind = hash([2].into_iter().chain(kinds)) % (1 << 20);
         f64::from(kind) * 8_589_934_592.0 + f64::from(hash(parameters.flatten())) * 2.0
     }
 }
