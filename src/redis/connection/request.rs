@@ -192,7 +192,7 @@ mod tests {
     fn a_command_names_the_script_or_has_all_of_it() {
         let script = Arc::new(Script::new("return 1".into()));
         let request =
-            Request::new(script, "key".into(), vec![b"argument".to_vec()], Duration::from_secs(1));
+            Request::new(script, "key".into(), vec![b"arg".to_vec()], Duration::from_secs(1));
         let words = |whole| -> Vec<Vec<u8>> {
             let command = request.command(whole);
             let words = command.args_iter().map(|word| match word {
@@ -201,7 +201,7 @@ mod tests {
             });
             words.collect()
         };
-        let rest = [&b"1"[..], b"key", b"argument"];
+        let rest = [&b"1"[..], b"key", b"arg"];
         // As `SCRIPT LOAD` says.
         let digest = &b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db"[..];
         assert_eq!(words(false), [&[&b"EVALSHA"[..], digest][..], &rest].concat());
