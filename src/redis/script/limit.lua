@@ -13,102 +13,151 @@
 -- All times are microseconds, and all times in the state are counted from now.
 local BURSTY, WARMING, BUCKET, LEAKY, FIXED, SLIDING, IN_FLIGHT, LOCK_OUT, IN_ORDER = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local request = ARGV[2] and struct.pack(unpack(ARGV)) or ARGV[1]
-
--- The head. `stamp`: a whole number made of the kind of the rules (times 2^33) and a hash of their parameters (times 2).
--- `keep`: how long the key lives beyond the time in which it is as new. `process`: who asks, for places in flight. `version` and
--- `generation`: the rank of the policy. `idle`: whether an absent key is one that was idle for long. `sets`: whether a policy is set.
--- `width`: the numbers of a cost. `count`: the rules. `steps` and `logs`: whether a rule needs the functions below. `alone`: the kind of
--- the rule if there is only one, and one run of calls, and no rank.
-local number, stamp, keep, alone = struct.unpack('<I4ddB', request)
 local time = redis.call('TIME')
 local key, now = KEYS[1], time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
 
 -- The usual call, for half of what it costs below: of one rule, at a key under the same policy, and granted, or refused alone. The
 -- lines are those of the rules below, where they are explained. What does not end here begins again there: nothing has changed.
-local its, sequence, deadline, last, size, x, y, z, w
-if not blob then
-  -- It is written below.
-elseif alone == BURSTY and #blob == 37 then
-  its, sequence, deadline, last, size, x = struct.unpack('<I7I7I4I7I4d', blob)
-elseif alone == WARMING and #blob == 61 then
-  its, sequence, deadline, last, size, x, y, z, w = struct.unpack('<I7I7I4I7I4dddd', blob)
-elseif alone == BUCKET and #blob == 42 then
-  its, sequence, deadline, last, size, x, y = struct.unpack('<I7I7I4I7I4dI4', blob)
-elseif alone == FIXED and #blob == 49 then
-  its, sequence, deadline, last, size, x, y, z = struct.unpack('<I7I7I4I7I4dI5I7', blob)
+local number, stamp, keep, alone = struct.unpack('<I4ddB', request)
+local past, note
+if alone ~= BURSTY then
+  -- How long before `at` the last step of a clock with this period was. A step within the next half microsecond counts as reached:
+  -- the server's time is a number of 51 bits.
+  past = function(at, period, offset)
+    local rest = math.fmod(now + at + offset, period)
+    return rest > period - 0.5 and rest - period or rest
+  end
+
+  -- How much of a charge of a bucket may still come back: the lowest levels since, as in src/policy/refund_levels.rs. A level is what is
+  -- missing from a full store, in permits. `lows` has pairs, the latest first: a level, and the number of a charge (its lower 32 bits):
+  -- of that charge and later ones no more than the level comes back, and nothing of charges before the last pair.
+  --
+  -- The next charge finds `level`, and `last` is the number of the one before it. Less than a nanosecond of permits is rounding.
+  note = function(lows, level, rate, last)
+    if level * 1000000000 < rate then return '' end
+    if #lows == 48 then
+      -- Nearly always, under load: the new level and the latest one would become one.
+      local one, two, three, four = struct.unpack('<dxxxxdxxxxdxxxxd', lows)
+      local ratio = level / one
+      if ratio > 1 and ratio < one / two and ratio < two / three and ratio < three / four then return lows end
+    end
+    -- Higher levels before this one count no more.
+    while lows ~= '' do
+      local low, since = struct.unpack('<dI4', lows)
+      if low < level then break end
+      last, lows = since, lows:sub(13)
+    end
+    lows = struct.pack('<dI4', level, last) .. lows
+    if #lows > 48 then
+      -- There is room for four. Of five, the two neighbours whose ratio is smallest become one, with the lower level.
+      local one, two, three, four, five = struct.unpack('<dxxxxdxxxxdxxxxdxxxxd', lows)
+      local place, least = 1, one / two
+      if two / three <= least then place, least = 13, two / three end
+      if three / four <= least then place, least = 25, three / four end
+      if four / five <= least then place = 37 end
+      lows = lows:sub(1, place - 1) .. lows:sub(place + 12)
+    end
+    return lows
+  end
 end
-if its == stamp and size == #blob and now >= last then
-  local a, b, c, d, calls, limit, patience, cost = struct.unpack('<ddddxI4ddxI4', request, 46)
-  local passed, before, granted, values, wait, state, idle_after = now - last, sequence, 0, nil, 0, nil, nil
-  x = x - (alone == BURSTY and passed * a / 1000000 or alone == BUCKET and passed * a / 1000000 or passed)
-  while granted < calls do
-    local after
-    if alone == FIXED then
-      after = cost > a and math.huge or y + cost <= a and x or x + b
-    elseif alone == WARMING then
-      after = cost > a * 4611686018.427387904 and math.huge or x
-    elseif alone == BURSTY then
-      after = cost > a * 4611686018.427387904 and math.huge or x * 1000000 / a
-    else
-      after = cost > b and math.huge or (x + cost) * 1000000 / a
-    end
-    wait = after > 0 and math.ceil(after - 0.001) or 0
-    if wait > limit then break end
-    if after < 0 then after = 0 end
-    if alone == BURSTY then
-      local full = (after - b) * a / 1000000
-      if x < full - a / 1000000 then x = full end
-      x = x + cost
-    elseif alone == WARMING then
-      local ticket = x
-      w = y
-      if after - x >= 1 then x, y = after, math.min(y + after - x, b) end
-      local steep = b * 4 / (5 + c)
-      local flat = b - steep
-      local from = math.max(y - flat, 0) / steep
-      y = math.max(y - cost * 2000000 * (1 + c) / (5 + c) / a, 0)
-      local to = math.max(y - flat, 0) / steep
-      x = x + cost * 1000000 / a + b * (c - 1) / (c + 1) * (from * from - to * to)
-      z = x - ticket
-    elseif alone == BUCKET then
-      -- A bucket that was not full has to note how much of a charge may come back.
-      local missing = x + b - after * a / 1000000
-      if missing * 1000000000 >= a then break end
-      if missing < -a / 1000000 then x = -b + after * a / 1000000 end
-      x, y = x + cost, (sequence + 1) % 4294967296
-    else
-      if after > x + b - 0.001 then
-        if c >= 0 then break end
-        x, y, z = after, 0, sequence + 1
-      elseif sequence + 1 < z then
-        z = sequence + 1
+if blob and alone > 0 then
+  local its, sequence, last, deadline, x, y, z, w
+  if alone == BURSTY and #blob == 36 then
+    its, sequence, last, deadline, x = struct.unpack('<dddI4d', blob)
+  elseif alone == WARMING and #blob == 60 then
+    its, sequence, last, deadline, x, y, z, w = struct.unpack('<dddI4dddd', blob)
+  elseif alone == BUCKET and #blob > 40 then
+    its, sequence, last, deadline, x, y = struct.unpack('<dddI4dI4', blob)
+    z = #blob > 41 and blob:sub(42) or ''
+  elseif alone == FIXED and #blob == 52 then
+    its, sequence, last, deadline, x, y, z = struct.unpack('<dddI4ddd', blob)
+  end
+  if its == stamp and now >= last then
+    local a, b, c, d, calls, limit, patience, cost = struct.unpack('<ddddxI4ddxI4', request, 46)
+    local passed, before, granted, wait, values, due = now - last, sequence, 0, 0, nil, nil
+    x = x - (alone == BURSTY and passed * a / 1000000 or alone == BUCKET and passed * a / 1000000 or passed)
+    while granted < calls do
+      -- When it is ready.
+      if alone == FIXED then
+        due = cost > a and math.huge or y + cost <= a and x or x + b
+      elseif alone == WARMING then
+        due = cost > a * 4611686018.427387904 and math.huge or x
+      elseif alone == BURSTY then
+        due = cost > a * 4611686018.427387904 and math.huge or x * 1000000 / a
+      else
+        due = cost > b and math.huge or (x + cost) * 1000000 / a
+        if d > 0 then
+          local since = past(due, d, 0)
+          if since > 0.5 then due = due - since + d end
+        end
       end
-      y = y + cost
+      if due > 0 then
+        wait = math.ceil(due - 0.001)
+        if wait > limit then break end
+      else
+        wait, due = 0, 0
+      end
+      -- Its charge.
+      if alone == BURSTY then
+        local full = (due - b) * a / 1000000
+        if x < full - a / 1000000 then x = full end
+        x = x + cost
+      elseif alone == WARMING then
+        local ticket = x
+        w = y
+        if due - x >= 1 then x, y = due, math.min(y + due - x, b) end
+        local steep = b * 4 / (5 + c)
+        local flat = b - steep
+        local from = math.max(y - flat, 0) / steep
+        y = math.max(y - cost * 2000000 * (1 + c) / (5 + c) / a, 0)
+        local to = math.max(y - flat, 0) / steep
+        x = x + cost * 1000000 / a + b * (c - 1) / (c + 1) * (from * from - to * to)
+        z = x - ticket
+      elseif alone == BUCKET then
+        local missing = x + b - (due - (d > 0 and past(due, d, 0) or 0)) * a / 1000000
+        z = note(z, missing, a, y)
+        if missing < -a / 1000000 then x = x - missing end
+        x, y = x + cost, (sequence + 1) % 4294967296
+      else
+        if due > x + b - 0.001 then
+          x, y, z = c < 0 and due or due - math.max(past(due, b, c), 0), 0, sequence + 1
+        elseif sequence + 1 < z then
+          z = sequence + 1
+        end
+        y = math.min(y + cost, 1099511627775)
+      end
+      sequence, granted = sequence + 1, granted + 1
+      if calls > 1 then
+        values = values or {}
+        values[granted] = wait * 4
+      end
     end
-    sequence, granted = sequence + 1, granted + 1
-    if calls > 1 then
-      values = values or {}
-      values[granted] = wait * 4
-    end
-  end
-  if calls == 1 and granted == 0 and wait > limit and wait > patience and wait < 562949953421312 then
-    return struct.pack('<I4dd', number, before, wait * 4 + 2)
-  end
-  if calls > 0 and granted == calls then
-    if alone == BURSTY then
-      idle_after, state = x * 1000000 / a + b, struct.pack('<I7I7I4I7I4d', stamp, sequence, deadline, now, size, x)
-    elseif alone == WARMING then
-      idle_after, state = x + b - y, struct.pack('<I7I7I4I7I4dddd', stamp, sequence, deadline, now, size, x, y, z, w)
-    elseif alone == BUCKET then
-      idle_after, state = (x + b) * 1000000 / a, struct.pack('<I7I7I4I7I4dI4B', stamp, sequence, deadline, now, size, x, y, 0)
-    else
-      idle_after, state = x + b, struct.pack('<I7I7I4I7I4dI5I7', stamp, sequence, deadline, now, size, x, y, z)
-    end
-    if now + math.max(idle_after, 0) + keep + 1000000 <= deadline * 1000000 then
-      redis.call('SETRANGE', key, '0', state)
-      if not values then return struct.pack('<I4dd', number, before, wait * 4) end
-      return struct.pack('<I4d' .. ('d'):rep(granted), number, before, unpack(values))
+    if granted == calls and calls > 0 then
+      -- When the rule is as new, and its state.
+      local state
+      if alone == BURSTY then
+        due, state = x * 1000000 / a + b, struct.pack('<dddI4d', stamp, sequence, now, deadline, x)
+      elseif alone == WARMING then
+        due, state = x + b - y, struct.pack('<dddI4dddd', stamp, sequence, now, deadline, x, y, z, w)
+      elseif alone == BUCKET then
+        due = (x + b) * 1000000 / a + d
+        state = struct.pack('<dddI4dI4B', stamp, sequence, now, deadline, x, y, #z / 12) .. z
+      else
+        due, state = x + b, struct.pack('<dddI4ddd', stamp, sequence, now, deadline, x, y, z)
+      end
+      if due < 0 then due = 0 end
+      if now + due + keep + 1000000 <= deadline * 1000000 then
+        if #state == #blob then
+          redis.call('SETRANGE', key, '0', state)
+        else
+          redis.call('SET', key, state, 'KEEPTTL')
+        end
+        if not values then return struct.pack('<I4dd', number, before, wait * 4) end
+        return struct.pack('<I4d' .. ('d'):rep(granted), number, before, unpack(values))
+      end
+    elseif calls == 1 and wait > patience and wait < 562949953421312 then
+      return struct.pack('<I4dd', number, before, wait * 4 + 2)
     end
   end
 end
@@ -121,13 +170,11 @@ local process, version, generation, idle, sets, width, count, steps, logs, at = 
 -- began; a second before which it does not expire; when the state was true; its length; the second head; the state of each rule.
 -- The second head, after a pause or with a rank: the rest of the pause, after its end how long ago that was, as a negative
 -- number; how long what was owed before it takes; the rank; the rules, if there is a rank.
-local from
-its, sequence, deadline, last, from = stamp, now, 0, now, 1
+local its, sequence, last, deadline, from = stamp, now, now, 0, 1
 local pause, owed, rules, renewed = 0, 0, nil, false
 if blob then
   its = nil
-  if #blob > 29 then its, sequence, deadline, last, size, from = struct.unpack('<I7I7I4I7I4', blob) end
-  if size ~= #blob then its = nil end
+  if #blob > 35 then its, sequence, last, deadline, from = struct.unpack('<dddI4', blob) end
 end
 if its ~= stamp or version > 0 or generation > 0 then
   -- Data of another program, or another kind of policy.
@@ -169,83 +216,32 @@ end
 local dirty = now < last
 
 -- Functions that few rules need: defining them costs as much as a decision.
-local past, note, take_back, store, warm, sliding_window, in_flight
+local take_back, store, warm, sliding_window, in_flight
 if steps == 1 then
-  -- How long before `at` the last step of a clock with this period was. A step within the next half microsecond counts as
-  -- reached: the server's time is a number of 51 bits.
-  past = function(at, period, offset)
-    local rest = math.fmod(now + at + offset, period)
-    return rest > period - 0.5 and rest - period or rest
-  end
-
-  -- How much of a charge of a bucket may still come back: the lowest levels since each charge, as in src/policy/lows.rs. A level
-  -- is what is missing from a full store, in permits. The first of `lows` counts for the latest charges, the next one for those before
-  -- number `ends[2]` (the lower 32 bits of a sequence), and so on; each is lower than the one before it. `ends[1]` is the number
-  -- of the last charge, and of charges before `void` nothing comes back. Without levels only the last charge comes back: a
-  -- charge that found a full store leaves nothing to those before it.
-
-  -- The next charge finds this level. Less than a nanosecond of permits is rounding. No charge can come back before the first
-  -- one of a new key. There are four levels at most: then the two neighbours whose ratio is smallest become one.
-  note = function(p, level)
-    local lows, ends = p.lows, p.ends
-    if level * 1000000000 < p.rate then
-      p.lows, p.ends = {}, {}
-    elseif not lows[1] then
-      if sequence ~= now then lows[1], p.void = level, ends[1] end
-    else
-      while lows[2] and level <= lows[2] do
-        table.remove(lows, 1)
-        table.remove(ends, 2)
-      end
-      if level <= lows[1] then
-        lows[1] = level
-      else
-        table.insert(lows, 1, level)
-        table.insert(ends, 2, ends[1])
-        if lows[5] then
-          local least = 1
-          for i = 2, 4 do
-            if lows[i] / lows[i + 1] <= lows[least] / lows[least + 1] then least = i end
-          end
-          table.remove(lows, least)
-          table.remove(ends, least + 1)
-        end
-      end
-    end
-    p.ends[1] = (sequence + 1) % 4294967296
-  end
-
   -- How much comes back of `n` permits of a charge of `all`: no more than the lowest level since, and the levels since would have
   -- been lower by as much. If it is the last charge and all of it, the one before it is the last again.
   take_back = function(p, n, all, number)
     local function age(number) return (sequence - number) % 4294967296 end
-    local lows, ends = p.lows, p.ends
-    local last, since = age(ends[1]), age(number)
-    if since < last or since > (lows[1] and age(p.void) or last) then return 0 end
-    if lows[1] then
-      local count = 0
-      while lows[count + 1] and age(ends[count + 1]) < since do count = count + 1 end
-      if count > 0 then n = math.min(n, lows[count]) end
-      for i = 1, count do lows[i] = lows[i] - n end
-      -- Those before that are not lower any more count for nothing; and where the lowest is zero now, nothing is left to those
-      -- before.
-      while count > 0 and lows[count + 1] and lows[count + 1] >= lows[count] do
-        table.remove(lows, count + 1)
-        table.remove(ends, count + 1)
+    local lows, its, later, after = p.lows, age(number), age(p.last), 0
+    if its < later then return 0 end
+    if its == later then
+      if n < all then return n end
+      p.last = (p.last - 1) % 4294967296
+      if lows ~= '' then
+        local low, since = struct.unpack('<dI4', lows)
+        if age(since) == its then p.lows = #lows > 12 and struct.pack('<dI4', low, p.last) .. lows:sub(13) or '' end
       end
-      if count > 0 and lows[count] * 1000000000 < p.rate then
-        p.void = ends[count]
-        for i = #lows, count, -1 do lows[i], ends[i > 1 and i or 5] = nil, nil end
-      end
+      return n
     end
-    if since == last and n == all then
-      local undone = (ends[1] - 1) % 4294967296
-      if lows[1] and age(p.void) > last then
-        for i = 2, #lows do if age(ends[i]) == last then ends[i] = undone end end
-      else
-        p.lows, p.ends = {}, {}
-      end
-      p.ends[1] = undone
+    while its > later and after < #lows do
+      local low, since = struct.unpack('<dI4', lows, after + 1)
+      n, later, after = math.min(n, low), age(since), after + 12
+    end
+    if its > later then return 0 end
+    p.lows = ''
+    for at = #lows - 11, 1, -12 do
+      local low, since = struct.unpack('<dI4', lows, at)
+      p.lows = note(p.lows, at < after and low - n or low, p.rate, since)
     end
     return n
   end
@@ -561,14 +557,13 @@ local function load()
       -- TokenBucket, Gcra: all permits of a request must be there. `level` is minus the tokens, as if they came continuously;
       -- with a `period` they count from the next step on. Steps are counted from the epoch. LeakyBucket: `level` is the
       -- content; below zero it has been empty for a time. A queue serves when the content before has leaked, a `meter` what fits.
-      p = {kind = kind, share = share, rate = a, capacity = b, level = 0, lows = {}, ends = {sequence % 4294967296}, void = 0}
+      p = {kind = kind, share = share, rate = a, capacity = b, level = 0, lows = '', last = sequence % 4294967296}
       if kind == BUCKET then p.initial, p.period = c, d else p.meter = c == 1 end
       if blob then
         local levels
-        p.level, p.ends[1], levels, from = struct.unpack('<dI4B', blob, from)
+        p.level, p.last, levels, from = struct.unpack('<dI4B', blob, from)
         p.level = p.level - elapsed * a / 1000000
-        if levels > 0 then p.void, from = struct.unpack('<I4', blob, from) end
-        for i = 1, levels do p.lows[i], p.ends[i], from = struct.unpack('<dI4', blob, from) end
+        p.lows, from = blob:sub(from, from + 12 * levels - 1), from + 12 * levels
       elseif kind == BUCKET then
         p.level = -math.min(idle == 1 and b or c, b) - (d > 0 and past(0, d, 0) or 0) * a / 1000000
       end
@@ -578,7 +573,7 @@ local function load()
       -- longer window that is set later would have begun already.
       p = {kind = kind, share = share, most = a, window = b, grid = c, start = -4503599627370496, granted = 0, began = 0}
       if blob then
-        p.start, p.granted, p.began, from = struct.unpack('<dI5I7', blob, from)
+        p.start, p.granted, p.began, from = struct.unpack('<ddd', blob, from)
         p.start = p.start - elapsed
         -- If the clock has gone back, the count is that of the window in which it is now.
         if now < last and p.start + b > 0 then
@@ -610,7 +605,7 @@ local function load()
         p.since = p.since - elapsed
       end
     end
-    if renewed and p.lows then p.lows, p.ends = {}, {sequence % 4294967296} end
+    if renewed and p.lows then p.lows, p.last = '', sequence % 4294967296 end
     leaves[i] = p
   end
   return leaves
@@ -751,7 +746,7 @@ repeat
               local floor = duration * rate / 1000000 + least
               owes = math.max(owes, (p.level - least) * 1000000 / rate)
               p.level = math.max(p.level, floor)
-              if begins then note(p, p.level - floor) end
+              if begins then p.lows, p.last = note(p.lows, p.level - floor, rate, p.last), (sequence + 1) % 4294967296 end
             end
           end
           return owes
@@ -828,7 +823,7 @@ repeat
             if p.level then p.level = p.level - early * p.rate / 1000000 end
             if p.debt then p.debt = p.debt - early end
             -- What was found in the pause was found at its end.
-            if p.lows then p.lows, p.ends = {}, {(sequence + 1) % 4294967296} end
+            if p.lows then p.lows, p.last = '', (sequence + 1) % 4294967296 end
           end
           if pause > 0 then pause, sequence, dirty = -0.001, sequence + 1, true end
         elseif what == 'N' then
@@ -881,7 +876,7 @@ repeat
                 -- A lock that has begun keeps its end.
                 p.duration = a
               end
-              if p.lows then p.lows, p.ends = {}, {(sequence + 1) % 4294967296} end
+              if p.lows then p.lows, p.last = '', (sequence + 1) % 4294967296 end
             end
             stamp, sequence, pause = theirs, sequence + 1, math.max(pause, 0)
           end
@@ -1064,7 +1059,7 @@ repeat
           elseif kind == BUCKET or kind == LEAKY then
             local since = p.period and p.period > 0 and past(due, p.period, 0) or 0
             local missing = p.level + (p.initial and p.capacity or 0) - (due - since) * rate / 1000000
-            note(p, missing)
+            p.lows, p.last = note(p.lows, missing, rate, p.last), (sequence + 1) % 4294967296
             if missing < -rate / 1000000 then p.level = p.level - missing end
             p.level = p.level + n
           elseif kind == FIXED then
@@ -1112,11 +1107,9 @@ repeat
         idle_after = (p.level + (p.initial and p.capacity or 0)) * 1000000 / p.rate
         local since = p.period and p.period > 0 and past(idle_after, p.period, 0) or 0
         if since > 0.5 then idle_after = idle_after - since + p.period end
-        state = struct.pack('<dI4B', p.level, p.ends[1], #p.lows)
-        if p.lows[1] then state = state .. struct.pack('<I4', p.void) end
-        for i = 1, #p.lows do state = state .. struct.pack('<dI4', p.lows[i], p.ends[i]) end
+        state = struct.pack('<dI4B', p.level, p.last, #p.lows / 12) .. p.lows
       elseif kind == FIXED then
-        idle_after, state = p.start + p.window, struct.pack('<dI5I7', p.start, p.granted, p.began)
+        idle_after, state = p.start + p.window, struct.pack('<ddd', p.start, p.granted, p.began)
       elseif kind == LOCK_OUT then
         idle_after, state = p.locked, struct.pack('<d', p.locked)
       elseif kind == IN_ORDER then
@@ -1146,12 +1139,11 @@ repeat
         deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
       end
       if pause == 0 and version == 0 and generation == 0 then
-        head = struct.pack('<I7I7I4I7I4', stamp, sequence, deadline, now, 29 + #states)
+        head = struct.pack('<dddI4', stamp, sequence, now, deadline)
       else
         local set = ''
         if version > 0 or generation > 0 then set = new_rules or request:sub(rules_from, rules_from + 34 * count - 1) end
-        head = struct.pack('<I7I7I4I7I4ddI4I4I2', stamp + 1, sequence, deadline, now, 55 + #set + #states,
-          pause, owed, version, generation, #set) .. set
+        head = struct.pack('<dddI4ddI4I4I2', stamp + 1, sequence, now, deadline, pause, owed, version, generation, #set) .. set
       end
       local value = head .. states
       if milliseconds then

@@ -22,9 +22,8 @@ const FILL: &str = "
     local last = struct.unpack('<I4', value:sub(-4))
     local log = {}
     for i = 1, entries do log[i] = struct.pack('<dI4I4', i * 10, 1, (last - entries + i) % 4294967296) end
-    -- The length of the value is the last number of its head, and that of the log the last of the fields.
-    local fields = struct.pack('<I4dddI4', 57 + 16 * entries, 10 + ARGV[2], entries, entries * 10, 16 * entries)
-    redis.call('SET', KEYS[1], value:sub(1, 25) .. fields .. table.concat(log), 'KEEPTTL')
+    local fields = struct.pack('<dddI4', 10 + ARGV[2], entries, entries * 10, 16 * entries)
+    redis.call('SET', KEYS[1], value:sub(1, 28) .. fields .. table.concat(log), 'KEEPTTL')
     return #redis.call('GET', KEYS[1])";
 
 /// Reads the key, adds an entry and writes it, which no script can do for less.
