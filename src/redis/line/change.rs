@@ -56,13 +56,9 @@ impl<C> KeyChange<C> {
         Self { todo, done: None, sets: false, refund: None, made: Nanos::ZERO }
     }
 
+    /// What follows goes into another request: it is for the key that comes after this one.
     pub(super) fn deletes(&self) -> bool {
         self.todo.first() == Some(&b'X')
-    }
-
-    /// Whether what follows goes into another request: it is for the key that comes after this one, or the script answers last.
-    pub(super) fn is_last(&self) -> bool {
-        self.deletes() || self.todo.first() == Some(&b'Q')
     }
 
     /// Sets the policy of this process for the fleet.

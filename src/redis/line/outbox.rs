@@ -64,7 +64,7 @@ impl<C> Outbox<C> {
 
     /// The changes of the next request.
     pub(super) fn take_batch(&mut self) -> Vec<KeyChange<C>> {
-        let first = self.changes.iter().position(KeyChange::is_last).map_or(BATCH, |at| at + 1);
+        let first = self.changes.iter().position(KeyChange::deletes).map_or(BATCH, |at| at + 1);
         let first = first.min(BATCH).min(self.changes.len());
         self.changes.drain(..first).collect()
     }

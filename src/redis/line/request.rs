@@ -124,7 +124,7 @@ impl<P: Scripted> KeyLine<P> {
     fn todo(&self, changes: &[KeyChange<P::Cost>]) -> Vec<u8> {
         let now = self.now();
         let mut todo = Vec::new();
-        // Before a question, which is the last.
+        // Before a question.
         if self.lease.is_due(now) {
             todo.push(b'H');
         }

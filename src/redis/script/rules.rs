@@ -1,18 +1,18 @@
 //! A policy as the script takes it: a list of rules, without nesting.
 
-/// The kinds of rules, as `limit.lua` numbers them.
+/// The kinds of rules, as `limit.lua` names them.
 pub(super) mod kind {
-    pub(crate) const BURSTY: u8 = 1;
-    pub(crate) const WARMING: u8 = 2;
-    pub(crate) const BUCKET: u8 = 3;
-    pub(crate) const LEAKY: u8 = 4;
-    pub(crate) const FIXED: u8 = 5;
-    pub(crate) const SLIDING: u8 = 6;
-    pub(crate) const IN_FLIGHT: u8 = 7;
-    pub(crate) const LOCK_OUT: u8 = 8;
-    pub(crate) const IN_ORDER: u8 = 9;
+    pub(crate) const BURSTY: u8 = b'b';
+    pub(crate) const WARMING: u8 = b'w';
+    pub(crate) const BUCKET: u8 = b't';
+    pub(crate) const LEAKY: u8 = b'l';
+    pub(crate) const FIXED: u8 = b'f';
+    pub(crate) const SLIDING: u8 = b's';
+    pub(crate) const IN_FLIGHT: u8 = b'p';
+    pub(crate) const LOCK_OUT: u8 = b'o';
+    pub(crate) const IN_ORDER: u8 = b'i';
 }
-use kind::{BURSTY, IN_FLIGHT, IN_ORDER, LEAKY, LOCK_OUT, SLIDING};
+use kind::{IN_ORDER, LEAKY, LOCK_OUT, SLIDING};
 
 /// The rules of a policy. A part of several limits is one or more of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,12 +95,6 @@ impl Rules {
     /// Whether a refusal changes anything.
     pub(crate) fn punishes(&self) -> bool {
         self.has(|kind| kind == LOCK_OUT)
-    }
-
-    /// Whether the script needs the functions of buckets and windows, and those of logs.
-    pub(super) fn functions(&self) -> [u8; 2] {
-        let is_log = |kind| kind == SLIDING || kind == IN_FLIGHT;
-        [self.has(|kind| BURSTY < kind && kind <= SLIDING), self.has(is_log)].map(u8::from)
     }
 
     /// The part that a rule belongs to, by its number in a reply, which is zero for a pause.

@@ -48,12 +48,11 @@ impl PolicyHeader {
         let Sender { id, keep, idle } = sender;
         let mut bytes = vec![0; 4]; // the number of the request
         bytes.extend([self.stamp, micros(keep)].map(f64::to_le_bytes).as_flattened());
-        bytes.push(0);
+        bytes.push(b'-');
         bytes.extend(id.to_le_bytes());
         bytes.extend([self.rank.0, self.rank.1].map(u32::to_le_bytes).as_flattened());
         let count = u8::try_from(self.rules.list.len()).unwrap_or(u8::MAX);
         bytes.extend([u8::from(idle), u8::from(sets), self.rules.width(), count]);
-        bytes.extend(self.rules.functions());
         for rule in &self.rules.list {
             let mut parameters = rule.parameters;
             if rule.kind == kind::IN_FLIGHT {
@@ -79,16 +78,11 @@ impl PolicyHeader {
     }
 
     /// The kind of the rule if it is one for which the script has a short way.
-    fn alone(&self) -> u8 {
-        match self.rules.list.as_slice() {
-            [rule] if self.rank == (0, 0) => match rule.kind {
-                kind::BURSTY | kind::WARMING | kind::FIXED => rule.kind,
-                // Without steps.
-                kind::BUCKET if rule.parameters[3] == 0.0 => rule.kind,
-                _ => 0,
-            },
-            _ => 0,
-        }
+    fn alone(&self) -> Option<u8> {
+        use kind::{BUCKET, BURSTY, FIXED, LEAKY, WARMING};
+        let [rule] = self.rules.list[..] else { return None };
+        let is_short = [BURSTY, WARMING, BUCKET, LEAKY, FIXED].contains(&rule.kind);
+        (self.rank == (0, 0) && is_short).then_some(rule.kind)
     }
 }
 
@@ -125,7 +119,7 @@ pub(crate) fn whole(number: f64) -> u32 {
 /// Longer than any wait: 142 years in microseconds.
 const ENDLESS: f64 = 4_503_599_627_370_496.0;
 
-/// One call as `take.lua` takes it.
+/// One call as the script takes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Call<C> {
     pub(crate) cost: C,
@@ -183,8 +177,10 @@ pub(crate) fn put_calls<P: Scripted>(
         put_cost(call.cost, bytes);
         runs += 1;
     }
-    if runs == 1 {
-        bytes[ALONE] = header.alone();
+    if runs == 1
+        && let Some(kind) = header.alone()
+    {
+        bytes[ALONE] = kind;
     }
 }
 
@@ -241,7 +237,7 @@ pub(crate) fn answers<C>(reply: &Reply, calls: &[Call<C>], rules: &Rules) -> Opt
     (fits && in_order).then_some(answers)
 }
 
-/// Adds a refund to the changes for `change.lua`.
+/// Adds a refund.
 pub(crate) fn put_refund<P: Scripted>(
     bytes: &mut Vec<u8>,
     part: P::Cost,

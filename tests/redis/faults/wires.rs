@@ -135,7 +135,7 @@ impl Hand {
 /// The two parts of a request: the head and the rules, and what to do.
 fn parts(request: &Request) -> [&[u8]; 2] {
     let request = &request.arguments[0];
-    request.split_at(43 + 34 * usize::from(request[40])).into()
+    request.split_at(41 + 34 * usize::from(request[40])).into()
 }
 
 /// Whether a request asks for permits.

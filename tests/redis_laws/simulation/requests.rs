@@ -24,7 +24,7 @@ pub(crate) struct Booked {
 /// What a request is to do: behind its head, and the rules.
 fn todo(request: &Request) -> &[u8] {
     let request = &request.arguments[0];
-    &request[43 + 34 * usize::from(request[40])..]
+    &request[41 + 34 * usize::from(request[40])..]
 }
 
 /// Whether a request asks for permits; else it is for changes.
