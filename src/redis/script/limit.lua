@@ -4,10 +4,11 @@
 -- ARGV[1]  the request, as one packed string: to unpack it costs the server a third of what as many arguments would
 --
 -- The request is a head, the rules, and what to do; each part is described where it is read. From a shell give the format and the
--- numbers, a word each, and the reply is a list. This takes a permit of 5/s with a store of a second, and may wait 0.25 s:
+-- numbers, a word each, and the reply is a list. The first takes a permit of 5/s with a store of a second, and may wait 0.25 s; the
+-- second asks for the state:
 --
---   redis-cli --eval limit.lua KEY , '<I4ddc1 dI4I4BBBB c1Bdddd c1I4ddBI4' \
---     1 2 0 -  0 0 0 0 0 1 1  b 1 5 1000000 0 0  T 1 250000 250000 1 1
+--   redis-cli --eval limit.lua KEY , '<I4ddc1 dI4I4BBBB c1Bdddd c1I4ddBI4' 1 2 0 -  0 0 0 0 0 1 1  b 1 5 1000000 0 0  T 1 250000 250000 1 1
+--   redis-cli --eval limit.lua KEY , '<I4ddc1 dI4I4BBBB c1Bdddd c1' 1 2 0 -  0 0 0 0 0 1 1  b 1 5 1000000 0 0  Q
 --
 -- The reply is the number of the request, the sequence before it, and the numbers that each of the things to do reports.
 -- All times are microseconds, and all times in the state are counted from now.
@@ -60,7 +61,7 @@ if alone ~= 'b' then
     if level * 1000000000 < rate then return '' end
     if #lows == 48 then
       -- Nearly always, under load: the new level and the latest one would become one.
-      local one, two, three, four = struct.unpack('<dxxxxdxxxxdxxxxd', lows)
+      local one, _, two, _, three, _, four = struct.unpack('<dI4dI4dI4d', lows)
       local ratio = level / one
       if ratio > 1 and ratio < one / two and ratio < two / three and ratio < three / four then return lows end
     end
@@ -73,7 +74,7 @@ if alone ~= 'b' then
     lows = struct.pack('<dI4', level, last) .. lows
     if #lows > 48 then
       -- There is room for four. Of five, the two neighbours whose ratio is smallest become one, with the lower level.
-      local one, two, three, four, five = struct.unpack('<dxxxxdxxxxdxxxxdxxxxd', lows)
+      local one, _, two, _, three, _, four, _, five = struct.unpack('<dI4dI4dI4dI4d', lows)
       local place, least = 1, one / two
       if two / three <= least then place, least = 13, two / three end
       if three / four <= least then place, least = 25, three / four end
@@ -141,7 +142,7 @@ if blob and alone ~= '-' then
   end
   if its == stamp and size == #blob and now >= last then
     local a, b, c, d, calls, limit, patience, cost = struct.unpack('<ddddxI4ddxI4', request, 44)
-    local before, granted, wait, values, due = sequence, 0, 0, nil, nil
+    local before, granted, wait, lows, values, due = sequence, 0, 0, z, nil, nil
     x = x - ((alone == 'w' or alone == 'f') and now - last or (now - last) * a / 1000000)
     while granted < calls do
       if alone == 'b' then
@@ -180,7 +181,8 @@ if blob and alone ~= '-' then
         due, state = x + b, struct.pack('<dddI4I2ddd', stamp, sequence, now, deadline, size, x, y, z)
       else
         due, size = (alone == 't' and x + b or x) * 1000000 / a + d, 43 + #z
-        state = struct.pack('<dddI4I2dI4B', stamp, sequence, now, deadline, size, x, y, #z / 12) .. z
+        state = struct.pack('<dddI4I2dI4B', stamp, sequence, now, deadline, size, x, y, #z / 12)
+        if z ~= lows then state = state .. z end
       end
       if due < 0 then due = 0 end
       if now + due + keep + 1000000 <= deadline * 1000000 then
@@ -396,14 +398,17 @@ local function load()
       end
 
       function p.save()
-        local places, pieces, piece = {}, {}, first
-        for at in pairs(left) do
-          if at >= first and at <= stop then places[#places + 1] = at end
-        end
-        table.sort(places)
-        for _, at in ipairs(places) do
-          pieces[#pieces + 1] = log:sub(piece, at + 7) .. struct.pack('<I4', left[at])
-          piece = at + 12
+        local pieces, piece = {}, first
+        if changes then
+          local places = {}
+          for at in pairs(left) do
+            if at >= first and at <= stop then places[#places + 1] = at end
+          end
+          table.sort(places)
+          for _, at in ipairs(places) do
+            pieces[#pieces + 1] = log:sub(piece, at + 7) .. struct.pack('<I4', left[at])
+            piece = at + 12
+          end
         end
         pieces[#pieces + 1] = log:sub(piece, stop)
         for at = math.max(first, stop + 1), behind - 1, 16 do
@@ -653,9 +658,11 @@ local function charge_all(at, settles)
   end
 end
 
--- When all rules are as new, whether that is unpredictable, and the states of all, if they are saved.
-local function condition(saves)
-  local need, unknown, states = math.max(pause, 0), false, {}
+-- Writes the key. One write carries the value and its expiry, which is set only when it has become too short, and then to twice the
+-- time needed, but at most a day more. `asks`: writes nothing, and returns when all rules are as new, and whether that is unpredictable.
+local new_rules, gone
+local function save(asks)
+  local need, unknown, states = pause > 0 and pause or 0, false, {}
   for i = 1, count do
     local p, idle_after, blind, state = leaves[i], 0, false, nil
     local kind = p.kind
@@ -669,25 +676,18 @@ local function condition(saves)
       idle_after, state = p.x * 1000000 / p.a, struct.pack('<dI4B', p.x, p.y, #p.z / 12) .. p.z
     elseif kind == 'f' then
       idle_after, state = p.x + p.b, struct.pack('<ddd', p.x, p.y, p.z)
-    elseif kind == 'o' or kind == 'i' then
-      idle_after, state = p.x, struct.pack('<d', p.x)
-    else
+    elseif kind == 's' or kind == 'p' then
       idle_after, blind = p.idle()
-      state = saves and p.save()
+      state = asks or p.save()
+    else
+      idle_after, state = p.x, struct.pack('<d', p.x)
     end
-    need, unknown = math.max(need, idle_after), unknown or blind
-    states[i] = state
+    if idle_after > need then need = idle_after end
+    unknown, states[i] = unknown or blind, state
   end
-  return need, unknown, states
-end
-
--- Writes the key. One write carries the value and its expiry, which is set only when it has become too short, and then to twice the
--- time needed, but at most a day more.
-local new_rules, gone
-local function save()
+  if asks then return need, unknown end
   dirty = false
   if gone then return redis.call('DEL', key) end
-  local need, _, states = condition(true)
   states = count == 1 and states[1] or table.concat(states)
   local milliseconds
   need = need + keep
@@ -1081,7 +1081,7 @@ else
       local there, limits = available(1, count)
       for i = 1, width do tell(pause > 0 and 0 or there[i]) end
       for i = 1, width do tell(limits[i]) end
-      local need, unknown = condition()
+      local need, unknown = save(true)
       tell_time(need, not unknown)
       tell_time(pause + 0.001, true)
       tell_time(deadline * 1000000 - now + 0.001, blob)

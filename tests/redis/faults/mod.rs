@@ -157,7 +157,7 @@ fn stored(server: &Server) -> Option<Stored> {
     let number = |at: usize| f64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the lower bits
     let sequence = number(8) as u64 as u32;
-    Some(Stored { sequence, level: number(28) })
+    Some(Stored { sequence, level: number(30) })
 }
 
 #[track_caller]

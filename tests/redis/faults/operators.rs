@@ -165,3 +165,25 @@ async fn a_function_that_connects_is_asked_where_the_server_is_now() {
     served(&limiter).await;
     assert_eq!(second.query::<u32>(&["EXISTS", "tokens"]), 1);
 }
+
+/// The commands in the head of the script: the first takes a permit, the second asks for the state.
+#[test]
+fn the_script_runs_as_its_head_says() {
+    let server = Server::start();
+    let script =
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../src/redis/script/limit.lua"));
+    let commands = script.lines().filter_map(|line| line.split_once("--eval limit.lua KEY , '"));
+    let replies: Vec<Vec<i64>> = commands
+        .map(|(_, arguments)| {
+            let (format, words) = arguments.split_once('\'').expect("a format");
+            let command = ["EVAL", script, "1", KEY, format].into_iter();
+            server.query(&command.chain(words.split_whitespace()).collect::<Vec<_>>())
+        })
+        .collect();
+    // A new bucket stores nothing and owes nothing: the first permit is there.
+    let [taken, state] = replies.try_into().expect("two commands");
+    assert_eq!((taken[0], &taken[2..]), (1, &[0][..]));
+    // Nothing is left of a store of five, nothing is paused, and the key is there.
+    assert_eq!((&state[2..4], state[5]), (&[0, 5][..], 0));
+    assert!(state[4] > 1_000_000 && state[6] > 0, "{state:?}");
+}
