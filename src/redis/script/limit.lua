@@ -59,11 +59,13 @@ if alone ~= 'b' then
   -- The next charge finds `level`, and `last` is the number of the one before it. Less than a nanosecond of permits is rounding.
   note = function(lows, level, rate, last)
     if level * 1000000000 < rate then return '' end
-    if #lows == 48 then
-      -- Nearly always, under load: the new level and the latest one would become one.
-      local one, _, two, _, three, _, four = struct.unpack('<dI4dI4dI4d', lows)
+    if #lows > 47 then
+      -- Nearly always, under load: the new level and the latest one would become one. To cut out nothing then, `lows` may be all of
+      -- the value, which ends with them.
+      local one, _, two, _, three, _, four = struct.unpack('<dI4dI4dI4d', lows, #lows - 47)
       local ratio = level / one
       if ratio > 1 and ratio < one / two and ratio < two / three and ratio < three / four then return lows end
+      lows = lows:sub(-48)
     end
     -- Higher levels before this one count no more.
     while lows ~= '' do
@@ -138,7 +140,7 @@ if blob and alone ~= '-' then
     if #blob == 54 then its, sequence, last, deadline, size, x, y, z = struct.unpack('<dddI4I2ddd', blob) end
   elseif #blob > 42 then
     its, sequence, last, deadline, size, x, y = struct.unpack('<dddI4I2dI4', blob)
-    z = #blob > 43 and blob:sub(44) or ''
+    z = #blob == 91 and blob or #blob > 43 and blob:sub(44) or ''
   end
   if its == stamp and size == #blob and now >= last then
     local a, b, c, d, calls, limit, patience, cost = struct.unpack('<ddddxI4ddxI4', request, 44)
@@ -180,8 +182,8 @@ if blob and alone ~= '-' then
       elseif alone == 'f' then
         due, state = x + b, struct.pack('<dddI4I2ddd', stamp, sequence, now, deadline, size, x, y, z)
       else
-        due, size = (alone == 't' and x + b or x) * 1000000 / a + d, 43 + #z
-        state = struct.pack('<dddI4I2dI4B', stamp, sequence, now, deadline, size, x, y, #z / 12)
+        due, size = (alone == 't' and x + b or x) * 1000000 / a + d, z == lows and size or 43 + #z
+        state = struct.pack('<dddI4I2dI4B', stamp, sequence, now, deadline, size, x, y, (size - 43) / 12)
         if z ~= lows then state = state .. z end
       end
       if due < 0 then due = 0 end
