@@ -152,8 +152,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
 
     /// The maximum number of requests in flight, at most one for each key; by default 512. The server executes one
     /// at a time, so more would only queue there, the last of them beyond their deadline. With a round trip of `t`
-    /// the limiter sends at most `requests / t` requests a second. Keys whose requests fail have 16 of their own,
-    /// and one more with each of their requests that is answered again, up to this number.
+    /// the limiter sends at most `requests / t` requests a second. Keys whose requests fail have half as many of
+    /// their own.
     pub fn max_requests(self, requests: usize) -> Self {
         let most = tokio::sync::Semaphore::MAX_PERMITS;
         self.with(|options| options.max_requests = requests.clamp(1, most))

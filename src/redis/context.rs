@@ -1,73 +1,31 @@
 //! What all keys of a limiter share, apart from the connection.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::counters::Counts;
+use super::counters::Counters;
 use super::health::Health;
 use super::options::Options;
 use super::script::wire::{PolicyHeader, Rank, Terms};
 use super::script::{Scripted, Scripts};
 use crate::observe::Observer;
+use crate::sync::Mutex;
 use crate::units::Nanos;
 
 /// A place of a request in flight.
 pub(super) type Slot = OwnedSemaphorePermit;
-
-/// Slots for the requests in flight of all keys, at most one for each key.
-pub(super) struct Slots {
-    all: Arc<Semaphore>,
-    /// For keys whose requests fail: thousands of keys on a mute node hold no more than these.
-    failing: Arc<Semaphore>,
-    /// How many more of those there are now, and at most.
-    wider: AtomicUsize,
-    most_wider: usize,
-}
-
-impl Slots {
-    const FAILING: usize = 16;
-
-    fn new(most: usize) -> Self {
-        let slots = |most| Arc::new(Semaphore::new(most));
-        let (wider, most_wider) = (AtomicUsize::new(0), most.saturating_sub(Self::FAILING));
-        Self { all: slots(most), failing: slots(Self::FAILING), wider, most_wider }
-    }
-
-    /// A key that has failed was answered: others of its node may be well again. It leaves its slot to them, and
-    /// one more, so that twice as many try with each round trip.
-    pub(super) fn widen(&self) {
-        let wider = |wider| (wider < self.most_wider).then_some(wider + 1);
-        if self.wider.fetch_update(Ordering::Relaxed, Ordering::Relaxed, wider).is_ok() {
-            self.failing.add_permits(1);
-        }
-    }
-
-    /// A request has failed.
-    pub(super) fn narrow(&self) {
-        let narrower = |wider: usize| wider.checked_sub(1);
-        if self.wider.fetch_update(Ordering::Relaxed, Ordering::Relaxed, narrower).is_ok() {
-            match self.failing.try_acquire() {
-                Ok(slot) => slot.forget(),
-                Err(_) => drop(self.wider.fetch_add(1, Ordering::Relaxed)),
-            }
-        }
-    }
-
-    pub(super) fn of(&self, fails: bool) -> &Arc<Semaphore> {
-        if fails { &self.failing } else { &self.all }
-    }
-}
 
 /// What the line of a key needs of its limiter.
 pub(super) struct Context<P> {
     pub(super) options: Options<P>,
     pub(super) scripts: Arc<Scripts>,
     pub(super) health: Health,
-    pub(super) slots: Slots,
-    pub(super) counters: Counts,
+    /// Slots for the requests in flight, at most one for each key; and those of keys whose requests fail, so that
+    /// thousands of keys on a mute node leave slots to the others.
+    pub(super) slots: [Arc<Semaphore>; 2],
+    pub(super) counters: Mutex<Counters>,
     pub(super) observer: Arc<Observer>,
     /// Distinguishes this limiter from those of other processes.
     pub(super) id: [u8; 8],
@@ -76,16 +34,21 @@ pub(super) struct Context<P> {
 
 impl<P: Scripted> Context<P> {
     pub(super) fn new(options: Options<P>, random: u64) -> Self {
+        let most = options.max_requests;
         Self {
-            slots: Slots::new(options.max_requests),
+            slots: [most, most.div_ceil(2)].map(|most| Arc::new(Semaphore::new(most))),
             health: Health::new(options.max_retry_pause, random),
             observer: Observer::new(options.reports.clone()),
             started: options.clock.now(),
             options,
             scripts: Scripts::of::<P>(),
-            counters: Counts::default(),
+            counters: Mutex::default(),
             id: random.to_le_bytes(),
         }
+    }
+
+    pub(super) fn count(&self, count: impl FnOnce(&mut Counters)) {
+        count(&mut self.counters.lock());
     }
 
     /// How many seconds ago this limiter was built.
@@ -123,32 +86,6 @@ mod tests {
             let limiter = RedisRateLimiter::new(policy, connection, "key");
             Arc::clone(&limiter.shared.core.context)
         }
-    }
-
-    #[test]
-    fn keys_that_fail_get_more_slots_as_they_are_answered_and_no_more_than_all() {
-        let slots = Slots::new(18);
-        let count = |fails| slots.of(fails).available_permits();
-        assert_eq!((count(false), count(true)), (18, 16));
-        slots.narrow();
-        assert_eq!(count(true), 16, "no fewer");
-        for free in [17, 18, 18] {
-            slots.widen();
-            assert_eq!(count(true), free);
-        }
-        for free in [17, 16, 16] {
-            slots.narrow();
-            assert_eq!(count(true), free);
-        }
-        // All are in use: the next failure takes one back.
-        slots.widen();
-        let all = slots.of(true).try_acquire_many(17).expect("all");
-        slots.narrow();
-        drop(all);
-        assert_eq!(count(true), 17);
-        slots.narrow();
-        assert_eq!((count(false), count(true)), (18, 16));
-        assert_eq!(Slots::new(3).most_wider, 0);
     }
 
     /// A key that says more than an absent one is kept.

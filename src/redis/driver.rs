@@ -3,10 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::connection::{Connection, Request};
-use super::context::Context;
+use tokio::sync::Semaphore;
+
+use super::connection::Connection;
 use super::line::KeyLine;
-use super::line::flight::{RequestEnd, Step};
 use super::script::Scripted;
 use super::shared::SharedKey;
 use crate::clock::OnAlarm;
@@ -26,9 +26,9 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 
     /// As [`KeyLine::close`], of the local limiter as well.
     pub(super) fn end(&self, end: End<'_>) -> bool {
-        let (context, key) = (&self.core.context, &self.key);
+        let (clock, key) = (&self.core.context.options.clock, &self.key);
         let local = || self.core.local.as_ref().is_none_or(|local| local.at(key).end(end));
-        let answer = context.options.clock.ask(|| self.with_lock(|line| line.close(end)));
+        let answer = clock.ask(|| self.with_lock(|line| line.close(end)));
         answer && (matches!(end, End::IsClosed) || local())
     }
 
@@ -62,17 +62,11 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         (result, driver)
     }
 
-    /// Takes the next request, if one is due. Its driver ends it even if a waker or listener panics.
+    /// The task for the next request, if one is due. It ends the flight even if a waker or listener panics.
     fn driver(&self, line: &mut KeyLine<P>) -> Option<Driver<P, C>> {
-        let flight = Some(line.next()?);
+        let flight = Some(line.take_off()?);
         let shared = self.this.upgrade().expect("borrowed from its owner");
-        Some(Driver { shared, flight })
-    }
-
-    fn request(&self, arguments: Vec<Vec<u8>>, is_take: bool) -> Request {
-        let Context { scripts, options, .. } = &*self.core.context;
-        let script = if is_take { &scripts.take } else { &scripts.change };
-        Request::new(Arc::clone(script), Arc::clone(&self.key), arguments, options.deadline)
+        Some(Driver { shared, flight, slots: line.slots() })
     }
 }
 
@@ -91,31 +85,28 @@ struct Driver<P: Scripted, C: Connection> {
     shared: Arc<SharedKey<P, C>>,
     /// The number of its flight; `None` when it is done.
     flight: Option<u64>,
+    slots: Arc<Semaphore>,
 }
 
 impl<P: Scripted, C: Connection> Driver<P, C> {
     async fn drive(mut self) {
         let shared = Arc::clone(&self.shared);
-        let mut slot = None;
         while let Some(flight) = self.flight {
-            // If this task begins too late, another is spawned for the next request.
-            let step = shared.with_lock(|line| line.begin(flight, slot.take()));
-            let (_, next) = match step {
-                Step::Send(arguments, is_take, idle) => {
-                    let mut request = shared.request(arguments, is_take);
-                    request.idle = idle;
-                    shared.core.context.counters.requests.add(1);
-                    let outcome = shared.core.connection.run(&request).await;
-                    let end = outcome.map_or_else(RequestEnd::Failed, RequestEnd::Replied);
-                    shared.act(true, |line| line.land(flight, end))
-                }
-                Step::WaitForSlot(slots) => {
-                    slot = slots.acquire_owned().await.ok();
-                    shared.act(false, |line| line.free(flight))
-                }
-                Step::Next => shared.act(false, |line| line.free(flight)),
-            };
-            self.flight = next.and_then(|mut next| next.flight.take());
+            let slots = Arc::clone(&self.slots);
+            let mut slot = Arc::clone(&slots).try_acquire_owned().ok();
+            if slot.is_none() {
+                shared.with_lock(|line| line.wait_for_slot(flight));
+                slot = slots.acquire_owned().await.ok();
+            }
+            // If there is nothing to send any more, another task is spawned for the next request.
+            let request = shared.with_lock(|line| line.begin(flight, &mut slot));
+            let Some(request) = request else { break };
+            let end = shared.core.connection.run(&request).await;
+            let next = shared.act(true, |line| line.land(flight, end)).1;
+            self.flight = None;
+            if let Some(mut next) = next {
+                (self.flight, self.slots) = (next.flight.take(), Arc::clone(&next.slots));
+            }
         }
     }
 }

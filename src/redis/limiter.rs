@@ -345,7 +345,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Returns the request counters, all keys together.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.shared.core.context.counters.read()
+        *self.shared.core.context.counters.lock()
     }
 
     /// Returns the number of keys in the memory of this process: those with handles, waiters or something left to

@@ -11,7 +11,6 @@
 //! |---|---|
 //! | [`roster`] | the waiters: their order, bookings and outcomes |
 //! | [`pacing`] | when the head is asked for, how far a request reaches, the last refusal |
-//! | [`transport`] | the request in flight and its slot |
 //! | [`outbox`] | the changes that wait to be sent |
 //! | [`spares`] | the bookings of callers that left |
 //! | [`agreement`] | the policy, here and in the fleet |
@@ -26,7 +25,7 @@ mod agreement;
 mod callers;
 pub(super) mod change;
 mod close;
-pub(super) mod flight;
+mod flight;
 mod lease;
 mod outage;
 mod outbox;
@@ -37,7 +36,6 @@ mod request;
 mod roster;
 mod spares;
 mod time;
-mod transport;
 pub(super) mod waiter;
 
 use std::collections::VecDeque;
@@ -60,14 +58,17 @@ use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 use agreement::Agreement;
 use change::{Done, KeyChange, Refund};
+use flight::Flight;
 use lease::Lease;
 use outage::KeyOutage;
 use outbox::{MOST_CHANGES, Outbox};
 use pacing::Pacing;
 use roster::Roster;
 use spares::Spares;
-use transport::Transport;
 use waiter::{Booking, GrantInfo, Outcome};
+
+/// A request keeps its slot for this part of the deadline, and longer only if it waits in a crowd.
+const QUICK: u32 = 16;
 
 /// A line is kept for this long after its last use; and if a policy was set for its key.
 pub(super) const UNUSED: Duration = Duration::from_secs(1);
@@ -79,7 +80,15 @@ pub(crate) struct KeyLine<P: Scripted> {
     time: Monotone,
     roster: Roster<P::Cost>,
     pacing: Pacing<P::Cost>,
-    transport: Transport<P::Cost>,
+    flight: Option<Flight<P::Cost>>,
+    /// How many there have been.
+    flights: u64,
+    /// The slot of the last request: dropped after the lock is released, as it wakes a task.
+    pub(crate) returned: Option<Slot>,
+    /// The last request was for changes: the next is for waiters.
+    changed_last: bool,
+    /// How long the next request waits for callers that the last reply has served.
+    collect_until: Nanos,
     outbox: Outbox<P::Cost>,
     spares: Spares<P::Cost>,
     agreement: Agreement<P>,
@@ -104,7 +113,11 @@ impl<P: Scripted> KeyLine<P> {
             context,
             roster: Roster::new(),
             pacing: Pacing::new(seed),
-            transport: Transport::default(),
+            flight: None,
+            flights: 0,
+            returned: None,
+            changed_last: false,
+            collect_until: Nanos::ZERO,
             outbox: Outbox::default(),
             spares: Spares::default(),
             agreement: Agreement::new(policy, header),
@@ -136,6 +149,7 @@ impl<P: Scripted> KeyLine<P> {
             && self.roster.queue.len() == 0
             && self.has_told_all()
             && self.lease.is_free()
+            && !self.outage.is_on()
             && !self.pacing.remembers_refusal(now)
             && (comes_closed || !self.roster.queue.is_closed)
     }
@@ -151,7 +165,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Whether Redis knows all that was given back.
     pub(crate) fn has_told_all(&self) -> bool {
-        self.transport.is_free()
+        self.flight.is_none()
             && self.outbox.is_empty()
             && self.spares.is_empty()
             && !self.lease.released
@@ -164,16 +178,11 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Whether all callers that were just served have taken their outcome, and a request may be due.
     pub(crate) fn has_collected(&self) -> bool {
-        self.roster.served == 0 && self.transport.is_free() && self.has_business()
+        self.roster.served == 0 && self.flight.is_none() && self.has_business()
     }
 
     fn has_business(&self) -> bool {
         self.roster.waiting > 0 || !self.outbox.is_empty() || self.lease.released
-    }
-
-    /// The slot of the last request: dropped after the lock is released, as it wakes a task.
-    pub(crate) fn take_returned(&mut self) -> Option<Slot> {
-        self.transport.take_returned()
     }
 
     pub(crate) fn refund(&mut self, part: P::Cost, all: P::Cost, booking: Booking) {
@@ -231,7 +240,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// What a caller gets while Redis is away.
     fn without_redis(&self, error: StoreError) -> Outcome {
-        self.context.counters.without_redis.add(1);
+        self.context.count(|counters| counters.without_redis += 1);
         match &self.context.options.unavailable {
             Unavailable::Fail => Outcome::Refused(error.into()),
             Unavailable::Allow => Outcome::Granted(GrantInfo::default()),

@@ -113,7 +113,7 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
 
     #[cfg(feature = "metrics")]
     pub(super) fn counters(&self) -> Counters {
-        self.core.context.counters.read()
+        *self.core.context.counters.lock()
     }
 
     pub(super) fn waits(&self) -> Waits {
@@ -237,7 +237,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 
     /// Unlocks, and does the work that must not be done under the lock.
     pub(super) fn unlock(&self, mut line: MutexGuard<'_, KeyLine<P>>, after_unlock: AfterUnlock) {
-        let (events, slot) = (std::mem::take(&mut line.events), line.take_returned());
+        let (events, slot) = (std::mem::take(&mut line.events), line.returned.take());
         drop(line);
         drop(slot);
         // The listener runs before the callers of the same request wake up; they do even if it panics.

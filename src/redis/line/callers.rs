@@ -65,7 +65,7 @@ impl<P: Scripted> KeyLine<P> {
             && let Some((due, part)) = self.pacing.refuses(now, cost, deadline)
             && self.roster.waiting == 0
         {
-            self.context.counters.denied_locally.add(1);
+            self.context.count(|counters| counters.denied_locally += 1);
             return refused(Error::Denied { retry_after: Some(due.since(now)), part });
         }
         let Options { max_waiters: waiters, max_queued_permits: permits, .. } =

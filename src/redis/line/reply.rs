@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::KeyLine;
 use super::agreement::Ruling;
 use super::change::{Claim, KeyChange, refuse_all};
-use super::flight::{InFlightRequest, RequestEnd, RequestKind};
+use super::flight::{InFlightRequest, RequestKind};
 use super::pacing::{Batch, Head};
 use super::report::reports;
 use super::spares::put_aside;
@@ -19,6 +19,9 @@ use crate::redis::script::wire::{Answer, Verdict};
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
+
+/// How long the next request waits at most for callers that have just been served to come back.
+const COLLECT: Duration = Duration::from_micros(500);
 
 /// How a request ends for its waiters and changes.
 enum Rest {
@@ -45,48 +48,50 @@ struct Taken<C> {
 
 impl<P: Scripted> KeyLine<P> {
     /// The request of a flight has ended.
-    pub(crate) fn land(&mut self, number: u64, end: RequestEnd) {
-        let Some(request) = self.transport.land(number) else {
+    pub(crate) fn land(&mut self, number: u64, end: Result<Reply, Failure>) {
+        let Some(flight) = self.flight.take_if(|flight| flight.number == number) else {
             // Too late for its callers, but it is an answer.
-            if matches!(end, RequestEnd::Replied(_)) {
+            if end.is_ok() {
                 self.note_answer(Nanos::ZERO);
             }
             return;
         };
+        self.returned = flight.slot;
         self.roster.served = 0;
-        if let Some(request) = request {
-            self.end(request, end);
+        if let Some(request) = flight.request {
+            self.end(request, &end);
         }
-        self.transport.collect(&self.context, self.now());
+        // In simulated time nothing comes back by itself.
+        let is_real = self.context.options.clock.is_real();
+        self.collect_until = if is_real { self.now().saturating_add(COLLECT) } else { Nanos::ZERO };
     }
 
     /// Applies the end of a request.
-    pub(super) fn end(&mut self, mut request: InFlightRequest<P::Cost>, end: RequestEnd) {
+    pub(super) fn end(
+        &mut self,
+        mut request: InFlightRequest<P::Cost>,
+        end: &Result<Reply, Failure>,
+    ) {
         let now = self.now();
-        let rest = match &end {
-            RequestEnd::Replied(reply) => match self.replied(&mut request, reply) {
+        let rest = match end {
+            Ok(reply) => match self.replied(&mut request, reply) {
                 Some(rest) => {
-                    self.context.counters.answered.add(1);
-                    self.context.counters.latency.add_time(now.since(request.at));
+                    self.context.count(|counters| {
+                        counters.answered += 1;
+                        counters.latency += now.since(request.at);
+                    });
                     rest
                 }
                 None => self.failed(&mut request, &Failure::strange(reply)),
             },
-            RequestEnd::Failed(failure) => self.failed(&mut request, failure),
-            RequestEnd::NoSlot | RequestEnd::Withdrawn => {
-                if matches!(end, RequestEnd::NoSlot) {
-                    self.transport.note_crowd(now);
-                }
-                self.context.health.abandoned(request.tries);
-                Rest::Repeat
-            }
+            Err(failure) => self.failed(&mut request, failure),
         };
         match rest {
             Rest::Settled => {}
             Rest::Repeat => self.repeat(request.kind),
             Rest::Refuse(error) => self.refuse(request.kind, &error),
         }
-        if let RequestEnd::Replied(Reply::PolicyMismatch(..)) = end {
+        if let Ok(Reply::PolicyMismatch(..)) = end {
             self.turn_away_the_too_large();
         }
         self.hand_on_spare();
@@ -108,7 +113,7 @@ impl<P: Scripted> KeyLine<P> {
     fn refuse(&mut self, kind: RequestKind<P::Cost>, error: &StoreError) {
         // A probe takes nothing, so nothing is lost with it.
         if error.may_have_charged() && !matches!(kind, RequestKind::Probe) {
-            self.context.counters.lost.add(1);
+            self.context.count(|counters| counters.lost += 1);
         }
         // A key at fault is left alone.
         if error.is_unavailable() {
@@ -135,11 +140,11 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     fn failed(&mut self, request: &mut InFlightRequest<P::Cost>, failure: &Failure) -> Rest {
-        self.context.counters.failed.add(1);
+        self.context.count(|counters| counters.failed += 1);
         let error = failure.error(&self.key);
         if failure.key {
             // The server is there.
-            self.context.counters.foreign.add(1);
+            self.context.count(|counters| counters.foreign += 1);
             self.note_answer(request.at);
             self.pacing.ask_again();
             return Rest::Refuse(error);
@@ -155,8 +160,8 @@ impl<P: Scripted> KeyLine<P> {
             self.pacing.ask_again();
             return Rest::Repeat;
         }
-        let down =
-            self.outage.failed(&self.context, self.now(), request, &error, self.pacing.random);
+        let (now, sent) = (self.now(), (request.at, request.is_probe()));
+        let down = self.outage.failed(&self.context, now, sent, &error, self.pacing.random);
         self.events.extend(down);
         if failure.effect == Effect::None { Rest::Repeat } else { Rest::Refuse(error) }
     }
@@ -201,7 +206,7 @@ impl<P: Scripted> KeyLine<P> {
         self.pacing.ask_again();
         match self.agreement.accept(&self.context, kind, told) {
             Ruling::Foreign => {
-                self.context.counters.foreign.add(1);
+                self.context.count(|counters| counters.foreign += 1);
                 return Rest::Refuse(StoreError::foreign(&self.key, None));
             }
             Ruling::Set => {
@@ -228,7 +233,7 @@ impl<P: Scripted> KeyLine<P> {
     /// Redis has answered for waiters.
     fn taken(&mut self, ids: &[WaiterId], sent: (Nanos, u32), answers: Vec<Answer>) {
         let now = self.now();
-        self.context.counters.asked.add(ids.len());
+        self.context.count(|counters| counters.asked += ids.len() as u64);
         let (was_time, passed) = (self.pacing.was_time(sent.0), self.pacing.passed);
         let mut taken = self.begin_taken(sent);
         for (&id, answer) in ids.iter().zip(answers) {

@@ -1,19 +1,20 @@
-//! The next request: what it asks for, its arguments, and its begin.
+//! The next request: when it is due, what it asks for, and its arguments.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::KeyLine;
 use super::change::{KeyChange, Refund};
-use super::flight::{InFlightRequest, RequestEnd, RequestKind, Step};
+use super::flight::{Flight, InFlightRequest, RequestKind};
 use super::waiter::Turn;
-use crate::redis::connection::IDLE;
+use super::{KeyLine, QUICK};
+use crate::redis::connection::{IDLE, Request};
 use crate::redis::context::Slot;
 use crate::redis::health::SendPermission;
 use crate::redis::script::wire::Call;
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
+use tokio::sync::Semaphore;
 
 /// How long ago a charge was due, in nanoseconds by our clock, counted from the earliest possible time: to
 /// the caller's disadvantage.
@@ -23,55 +24,68 @@ fn ago(now: Nanos, earliest: Nanos) -> f64 {
 }
 
 impl<P: Scripted> KeyLine<P> {
-    /// Makes the next request, if one is due. Returns the number of its flight.
-    pub(crate) fn next(&mut self) -> Option<u64> {
+    /// Whether a request is due. If so a task is to be started for it: returns the number of its flight.
+    pub(crate) fn take_off(&mut self) -> Option<u64> {
         let now = self.now();
         // Callers that were just served may still come back for it.
-        let collects = self.roster.served > 0 && now < self.transport.collect_until;
-        if !self.transport.is_free() || collects {
+        let collects = self.roster.served > 0 && now < self.collect_until;
+        if self.flight.is_some() || collects || !self.is_due(now) {
             return None;
         }
-        let request = self.next_request();
-        if request.is_none() {
-            self.transport.forget_crowd();
-        }
-        request.map(|request| self.transport.take_off(&self.context, now, request))
+        self.flights += 1;
+        let (number, until) = (self.flights, Some(self.patience()));
+        let (crowded, request, slot) = (None, None, None);
+        self.flight = Some(Flight { number, at: now, until, crowded, request, slot, look_at: now });
+        Some(number)
     }
 
-    fn next_request(&mut self) -> Option<InFlightRequest<P::Cost>> {
-        let now = self.now();
-        if self.outage.pauses(&self.context, now) {
-            return None;
+    /// When the line goes on without a task that was to act now: a little later than the connection, whose error says
+    /// more, reports that there was no reply.
+    fn patience(&self) -> Nanos {
+        let deadline = self.context.options.deadline;
+        self.now().saturating_add(deadline + (deadline / 8).max(Duration::from_millis(50)))
+    }
+
+    fn may_send(&self, now: Nanos) -> SendPermission {
+        match self.context.health.may_send(now) {
+            // Redis is down. One that failed before, alone, shows nothing of that.
+            may_send @ (SendPermission::Probe | SendPermission::Wait)
+                if !self.outage.is_alone(&self.context.health) =>
+            {
+                may_send
+            }
+            _ if self.outage.failing.as_ref().is_some_and(|outage| now < outage.retry_at) => {
+                SendPermission::Wait
+            }
+            _ => SendPermission::Ask,
         }
-        let may = self.context.health.may_ask(now, self.outage.is_on());
-        let Some(kind) = self.choose(may) else {
-            self.context.health.abandoned(may.group());
-            return None;
-        };
-        self.agreement.asks(&kind);
-        let calls = match &kind {
-            RequestKind::Take(ids) => self.calls(ids),
-            RequestKind::Change(_) | RequestKind::Probe => Vec::new(),
-        };
-        Some(InFlightRequest {
-            arguments: self.arguments(&kind, &calls),
-            calls,
-            kind,
-            at: now,
-            policy: self.agreement.number,
-            tries: may.group(),
-        })
+    }
+
+    /// Whether there is something to [choose](Self::choose).
+    fn is_due(&self, now: Nanos) -> bool {
+        match self.may_send(now) {
+            SendPermission::Wait => false,
+            SendPermission::Probe => true,
+            SendPermission::Ask => {
+                !self.outbox.is_empty()
+                    || self.outage.is_on()
+                    || P::HELD && self.lease.is_due(now)
+                    || self.roster.has_to_ask(self.pacing.reach(now), self.context.scripts.room)
+            }
+        }
     }
 
     /// What to ask for: waiters and changes take turns.
-    fn choose(&mut self, may: SendPermission) -> Option<RequestKind<P::Cost>> {
-        let now = self.now();
-        match may {
-            SendPermission::Ask | SendPermission::Try(_) => {}
-            SendPermission::Probe(_) => return Some(RequestKind::Probe),
+    fn choose(&mut self, now: Nanos) -> Option<RequestKind<P::Cost>> {
+        match self.may_send(now) {
+            SendPermission::Ask => {}
+            SendPermission::Probe => {
+                self.context.health.probe();
+                return Some(RequestKind::Probe);
+            }
             SendPermission::Wait => return None,
         }
-        if self.transport.changed_last || self.outbox.is_empty() {
+        if self.changed_last || self.outbox.is_empty() {
             let (reach, sent) = (self.pacing.reach(now), self.outbox.sent());
             let ids = self.roster.ask(reach, sent, self.context.scripts.room);
             if !ids.is_empty() {
@@ -85,6 +99,55 @@ impl<P: Scripted> KeyLine<P> {
             return Some(RequestKind::Change(Vec::new()));
         }
         self.outage.is_on().then_some(RequestKind::Probe)
+    }
+
+    /// The slots for the next request.
+    pub(crate) fn slots(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.context.slots[usize::from(self.outage.is_on())])
+    }
+
+    /// The task of a flight waits for a slot.
+    pub(crate) fn wait_for_slot(&mut self, number: u64) {
+        let now = self.now();
+        if let Some(flight) = self.flight.as_mut().filter(|flight| flight.number == number) {
+            (flight.until, flight.crowded) = (None, Some(now));
+        }
+    }
+
+    /// The task of a flight has a slot: makes its request. `None`: there is nothing to send any more, or the line has
+    /// gone on without this task.
+    pub(crate) fn begin(&mut self, number: u64, slot: &mut Option<Slot>) -> Option<Request> {
+        let now = self.now();
+        self.flight.as_ref().filter(|flight| flight.number == number)?;
+        let Some(kind) = self.choose(now) else {
+            self.flight = None;
+            return None;
+        };
+        self.agreement.asks(&kind);
+        self.changed_last = matches!(kind, RequestKind::Change(_));
+        let calls = match &kind {
+            RequestKind::Take(ids) => self.calls(ids),
+            RequestKind::Change(_) | RequestKind::Probe => Vec::new(),
+        };
+        let scripts = &self.context.scripts;
+        let script = match kind {
+            RequestKind::Take(_) => Arc::clone(&scripts.take),
+            _ => Arc::clone(&scripts.change),
+        };
+        let (arguments, deadline) = (self.arguments(&kind, &calls), self.context.options.deadline);
+        let mut request = Request::new(script, Arc::clone(&self.key), arguments, deadline);
+        let answered = [self.context.health.last_reply(), self.outage.last_reply];
+        request.idle = answered.map(|at| now.since(at) >= IDLE);
+        self.context.count(|counters| counters.requests += 1);
+        let until = Some(self.patience());
+        if let Some(flight) = &mut self.flight {
+            (flight.at, flight.until) = (now, until);
+            flight.look_at = now.saturating_add(deadline / QUICK);
+            flight.slot = slot.take();
+            let policy = self.agreement.number;
+            flight.request = Some(InFlightRequest { calls, kind, at: now, policy });
+        }
+        Some(request)
     }
 
     fn calls(&self, ids: &[WaiterId]) -> Vec<Call<P::Cost>> {
@@ -146,31 +209,6 @@ impl<P: Scripted> KeyLine<P> {
             todo.push(b'H');
         }
         todo
-    }
-
-    /// The task of a flight begins with its request. `slot`: if it has waited for one.
-    pub(crate) fn begin(&mut self, number: u64, slot: Option<Slot>) -> Step {
-        let now = self.now();
-        let slots = Arc::clone(self.context.slots.of(self.outage.is_on()));
-        let Some(request) = self.transport.request(now, number) else { return Step::Next };
-        if self.context.health.down().is_some() && !request.is_probe() {
-            // Another key has found out while this one waited for the connection.
-            self.end(request, RequestEnd::Withdrawn);
-            return Step::Next;
-        }
-        let Some(slot) = slot.or_else(|| Arc::clone(&slots).try_acquire_owned().ok()) else {
-            self.transport.wait_for_slot();
-            self.end(request, RequestEnd::NoSlot);
-            return Step::WaitForSlot(slots);
-        };
-        let answered = [self.context.health.last_reply(), self.outage.last_reply];
-        let idle = answered.map(|at| now.since(at) >= IDLE);
-        self.transport.send(&self.context, now, request, slot, idle)
-    }
-
-    /// The task has no request to send.
-    pub(crate) fn free(&mut self, number: u64) {
-        self.transport.free(number);
     }
 }
 

@@ -155,6 +155,22 @@ impl<C: Cost> Roster<C> {
 
 /// Requests and their answers.
 impl<C: Cost> Roster<C> {
+    /// Whether [`ask`](Self::ask) would choose a waiter.
+    pub(super) fn has_to_ask(&self, reach: usize, room: bool) -> bool {
+        let needs_answer = |id| self.needs_answer(id, room);
+        reach > 0 && self.head.is_some()
+            || self.has_questions && self.unbooked().take(BATCH).any(needs_answer)
+    }
+
+    fn needs_answer(&self, id: WaiterId, room: bool) -> bool {
+        let waiter = &self.queue[id];
+        match waiter.stage.turn() {
+            Some(Turn::Reserving) => true,
+            Some(Turn::New) => waiter.deadline.is_some() || room,
+            _ => false,
+        }
+    }
+
     /// Chooses the waiters to ask for: the first `reach`, and all up to the last that needs an answer at once. A waiter
     /// does not overtake a change that was made before it came, because it must see the effect: `sent` changes are.
     /// `room`: whether a newcomer needs a reply that waits as long as it takes.
@@ -165,15 +181,8 @@ impl<C: Cost> Roster<C> {
             first.iter().copied().take_while(|&id| self.queue[id].changes <= sent).collect();
         // Those behind others than these stay for a later request.
         self.has_questions &= first.len() == BATCH || ids.len() < first.len();
-        let needs_answer = |&id: &WaiterId| {
-            let waiter = &self.queue[id];
-            match waiter.stage.turn() {
-                Some(Turn::Reserving) => true,
-                Some(Turn::New) => waiter.deadline.is_some() || room,
-                _ => false,
-            }
-        };
-        let wanted = ids.iter().rposition(needs_answer).map_or(0, |last| last + 1);
+        let wanted = ids.iter().rposition(|&id| self.needs_answer(id, room));
+        let wanted = wanted.map_or(0, |last| last + 1);
         ids.truncate(wanted.max(reach));
         for &id in &ids {
             let stage = &mut self.queue[id].stage;

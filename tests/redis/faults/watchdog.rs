@@ -42,6 +42,7 @@ fn a_task_that_never_begins_hangs_no_caller() {
     assert!(!store(quota.now_or_never().expect("answered")).may_have_charged());
     assert_eq!((limiter.state(), limiter.counters().lost), (State::Down, 0));
     // When the task goes on it sends nothing for them: one request probes.
+    clock.advance(ms(2));
     hand.send();
     assert_eq!(hand.sent(), 1);
     hand.answer(Ok(Reply::Numbers(vec![0])));
