@@ -15,7 +15,6 @@ use super::line::waiter::GrantInfo;
 use super::script::{Scripted, wire};
 use super::shared::SharedKey;
 use crate::error::Error;
-use crate::limiter::Metered;
 use crate::limiter::{Granted, sealed::Sealed};
 use crate::park::block_on;
 use crate::part::Part;
@@ -26,6 +25,17 @@ use crate::rate_limiter::Grant;
 ///
 /// For policies that limit calls in flight, dropping it gives the permits back, as for a [`Grant`]; the
 /// lease on them is renewed until then. For other policies dropping it does nothing.
+///
+/// A settlement is sent from the first poll of [`settle`](Self::settle) on, even if the future is dropped, and the next one
+/// first waits for its outcome. It fails with [`Error::Store`] if Redis has not confirmed it, and with
+/// [`Error::ExceedsCapacity`] if it can never be paid off; it can then be tried again. After an error that
+/// [may have charged](super::StoreError::may_have_charged) a retry charges the difference, perhaps for the second time, and
+/// gives nothing back twice: permits may be lost, and the limit holds. [`cost`](Self::cost) is the cost from which the next
+/// settlement starts.
+///
+/// [`refund`](Self::refund) is sent at once, and only once: if Redis cannot be reached, nothing comes back. The drop of a
+/// [`metered`](Self::metered) grant sends its settlement and does not wait for it: if Redis cannot be reached, the estimate
+/// stays charged.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -70,23 +80,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         this
     }
 
-    /// Returns how long the caller waited: from its arrival until the permits were due.
-    #[must_use]
-    pub fn waited(&self) -> Duration {
-        self.info.waited
-    }
-
-    /// Returns the cost: as asked for, or as settled since.
-    #[must_use]
-    pub fn cost(&self) -> P::Cost {
-        self.cost
-    }
-
-    /// Returns which part of a composed policy made it wait: see [`Grant::limited_by`].
-    #[must_use]
-    pub fn limited_by(&self) -> Option<Part> {
-        self.info.limited_by
-    }
+    crate::limiter::methods_of_granted!();
 
     /// Returns whether the fleet's quota was charged: not for a caller served without Redis, nor for a cost
     /// of zero.
@@ -96,30 +90,48 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         is_any && self.info.booking.is_some()
     }
 
-    /// Corrects the cost once it is known: see [`Grant::settle`].
+    /// As [`settle`](Self::settle), for threads.
     ///
     /// # Errors
     ///
-    /// [`Error::Store`] if Redis has not confirmed it, [`Error::ExceedsCapacity`] if it can never be paid
-    /// off. It can then be tried again. After an error that
-    /// [may have charged](super::StoreError::may_have_charged) a retry charges the difference, perhaps for the
-    /// second time, and gives nothing back twice: permits may be lost, and the limit holds. [`cost`](Self::cost)
-    /// is the cost from which the next settlement starts.
-    ///
-    /// # Cancel safety
-    ///
-    /// It is sent from the first poll on, even if the future is dropped. The next settlement first waits for the
-    /// outcome of that one.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::RedisGrant;
-    /// # fn grant() -> RedisGrant<tollgate::TokenBucket> { todo!() }
-    /// # async fn example() -> Result<(), tollgate::Error> {
-    /// grant().settle(1_100).await
-    /// # }
-    /// ```
-    pub async fn settle(&mut self, actual: P::Cost) -> Result<(), Error> {
-        Granted::settle(self, actual).await
+    /// As [`settle`](Self::settle).
+    pub fn blocking_settle(&mut self, actual: P::Cost) -> Result<(), Error> {
+        block_on(self.settle(actual))
+    }
+
+    /// A settlement has failed, and the next one makes up for it: a charge is made again, a refund only if it certainly
+    /// was not made.
+    fn settlement_failed(&mut self, [cost, returnable]: [P::Cost; 2], error: &Error) {
+        let (more, less) = (self.cost.saturating_sub(cost), cost.saturating_sub(self.cost));
+        let is_unknown = matches!(error, Error::Store(error) if error.may_have_charged());
+        self.shared.with_lock(|line| {
+            line.let_go(more);
+            if !is_unknown {
+                line.hold(less);
+            }
+        });
+        self.cost = if is_unknown { cost.saturating_sub(less) } else { cost };
+        if !is_unknown {
+            self.returnable = returnable;
+        }
+    }
+}
+
+impl<P: Scripted, C: Connection> Sealed for RedisGrant<P, C> {}
+
+impl<P: Scripted, C: Connection> Granted for RedisGrant<P, C> {
+    type Cost = P::Cost;
+
+    fn cost(&self) -> P::Cost {
+        self.cost
+    }
+
+    fn waited(&self) -> Duration {
+        self.info.waited
+    }
+
+    fn limited_by(&self) -> Option<Part> {
+        self.info.limited_by
     }
 
     fn send_settlement(&mut self, actual: P::Cost) -> Result<(), Error> {
@@ -154,88 +166,6 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         Ok(())
     }
 
-    /// A settlement has failed, and the next one makes up for it: a charge is made again, a refund only if it certainly
-    /// was not made.
-    fn settlement_failed(&mut self, [cost, returnable]: [P::Cost; 2], error: &Error) {
-        let (more, less) = (self.cost.saturating_sub(cost), cost.saturating_sub(self.cost));
-        let is_unknown = matches!(error, Error::Store(error) if error.may_have_charged());
-        self.shared.with_lock(|line| {
-            line.let_go(more);
-            if !is_unknown {
-                line.hold(less);
-            }
-        });
-        self.cost = if is_unknown { cost.saturating_sub(less) } else { cost };
-        if !is_unknown {
-            self.returnable = returnable;
-        }
-    }
-
-    /// As [`settle`](Self::settle), for threads.
-    ///
-    /// # Errors
-    ///
-    /// As [`settle`](Self::settle).
-    pub fn blocking_settle(&mut self, actual: P::Cost) -> Result<(), Error> {
-        block_on(self.settle(actual))
-    }
-
-    /// Gives the permits back, for a request that was not made. See [`Grant::refund`] for how much comes
-    /// back.
-    ///
-    /// It is sent at once, and only once; if Redis cannot be reached, nothing comes back.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::RedisGrant;
-    /// # fn grant() -> RedisGrant<tollgate::TokenBucket> { todo!() }
-    /// grant().refund();
-    /// ```
-    pub fn refund(mut self) {
-        self.refund_now();
-    }
-
-    fn refund_now(&mut self) {
-        if let Some(booking) = self.info.booking {
-            let all = self.returnable;
-            self.shared.with_lock(|line| line.refund(all, all, booking));
-        }
-        if let Some(local) = &mut self.local {
-            // After that the drop gives nothing back.
-            drop(local.settle(P::Cost::default()));
-        }
-    }
-}
-
-impl<P: Scripted, C: Connection> RedisGrant<P, C> {
-    /// The grant, settled when it is dropped: see [`Grant::metered`]. The drop sends the settlement, and does not
-    /// wait for it; if Redis cannot be reached, the estimate stays charged.
-    #[must_use]
-    pub fn metered(self) -> Metered<Self> {
-        Metered::new(self)
-    }
-}
-
-impl<P: Scripted, C: Connection> Sealed for RedisGrant<P, C> {}
-
-impl<P: Scripted, C: Connection> Granted for RedisGrant<P, C> {
-    type Cost = P::Cost;
-
-    fn cost(&self) -> P::Cost {
-        self.cost
-    }
-
-    fn waited(&self) -> Duration {
-        self.waited()
-    }
-
-    fn limited_by(&self) -> Option<Part> {
-        self.limited_by()
-    }
-
-    fn send_settlement(&mut self, actual: P::Cost) -> Result<(), Error> {
-        self.send_settlement(actual)
-    }
-
     fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let Some((answer, before)) = &mut self.settling else { return Poll::Ready(Ok(())) };
         // The line that reports it lives as long as this grant.
@@ -249,12 +179,19 @@ impl<P: Scripted, C: Connection> Granted for RedisGrant<P, C> {
         // While the outcome of another one is unknown, so is the difference.
         if self.settling.is_none() {
             // A shortfall that takes 146 years to pay off.
-            drop(self.send_settlement(actual));
+            drop(Granted::send_settlement(self, actual));
         }
     }
 
     fn give_back(&mut self) {
-        self.refund_now();
+        if let Some(booking) = self.info.booking {
+            let all = self.returnable;
+            self.shared.with_lock(|line| line.refund(all, all, booking));
+        }
+        if let Some(local) = &mut self.local {
+            // After that the drop gives nothing back.
+            drop(local.settle(P::Cost::default()));
+        }
     }
 
     fn holds_places(&self) -> bool {

@@ -12,7 +12,6 @@
 //! | [`roster`] | the waiters: their order, bookings and outcomes |
 //! | [`pacing`] | when the head is asked for, how far a request reaches, the last refusal |
 //! | [`outbox`] | the changes that wait to be sent |
-//! | [`spares`] | the bookings of callers that left |
 //! | [`agreement`] | the policy, here and in the fleet |
 //! | [`lease`] | the permits in flight that this process holds |
 //! | [`outage`] | the requests of this key that fail |
@@ -34,7 +33,6 @@ mod reply;
 mod report;
 mod request;
 mod roster;
-mod spares;
 mod time;
 pub(super) mod waiter;
 
@@ -64,7 +62,6 @@ use outage::KeyOutage;
 use outbox::{MOST_CHANGES, Outbox};
 use pacing::Pacing;
 use roster::Roster;
-use spares::Spares;
 use waiter::{Booking, GrantInfo, Outcome};
 
 /// A request keeps its slot for this part of the deadline, and longer only if it waits in a crowd.
@@ -90,7 +87,10 @@ pub(crate) struct KeyLine<P: Scripted> {
     /// How long the next request waits for callers that the last reply has served.
     collect_until: Nanos,
     outbox: Outbox<P::Cost>,
-    spares: Spares<P::Cost>,
+    /// When the last booking is due.
+    last_due: Nanos,
+    /// When it was noticed that the process had stood still, until the next grant.
+    stood_still: Option<Nanos>,
     agreement: Agreement<P>,
     lease: Lease,
     outage: KeyOutage,
@@ -119,7 +119,8 @@ impl<P: Scripted> KeyLine<P> {
             changed_last: false,
             collect_until: Nanos::ZERO,
             outbox: Outbox::default(),
-            spares: Spares::default(),
+            last_due: Nanos::ZERO,
+            stood_still: None,
             agreement: Agreement::new(policy, header),
             lease: Lease::default(),
             outage: KeyOutage::default(),
@@ -165,10 +166,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Whether Redis knows all that was given back.
     pub(crate) fn has_told_all(&self) -> bool {
-        self.flight.is_none()
-            && self.outbox.is_empty()
-            && self.spares.is_empty()
-            && !self.lease.released
+        self.flight.is_none() && self.outbox.is_empty() && !self.lease.released
     }
 
     /// Whether changes wait to be sent.
@@ -196,8 +194,6 @@ impl<P: Scripted> KeyLine<P> {
         &mut self,
         change: KeyChange<P::Cost>,
     ) -> oneshot::Receiver<Done<P::Cost>> {
-        // A caller that comes after it sees its effect.
-        self.return_spare();
         self.roster.queue.note_caller();
         let (done, answer) = oneshot::channel();
         if self.outbox.is_full() {
@@ -249,14 +245,14 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     fn change(&mut self, change: KeyChange<P::Cost>) {
-        self.outbox.push(change, self.now());
+        self.outbox.push(change);
         self.pacing.ask_again();
     }
 
     /// Sets the policy again if that is not confirmed: the request may have been lost.
     fn set_again(&mut self) {
         if self.agreement.is_unheard() && !self.outbox.sets() {
-            self.outbox.push_first(KeyChange::setting(), self.now());
+            self.outbox.push_first(KeyChange::setting());
         }
     }
 
@@ -272,37 +268,19 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// Gives back all bookings, of waiters and spare: the last one first, as less comes back of one with others behind.
+    /// Gives back all bookings of waiters: the last one first, as less comes back of one with others behind.
     fn return_bookings(&mut self) {
-        self.return_spare();
         for (cost, booking) in self.roster.unbook_all().into_iter().rev() {
             self.return_booking(cost, booking);
         }
     }
 
-    /// Gives back all spare bookings.
-    fn return_spare(&mut self) {
-        let spare = self.spares.take();
-        self.return_all(spare);
-    }
-
-    /// Hands spare bookings for `cost` to the waiters from `next` on that ask for the same cost. Those that are
-    /// left go back, unless a waiter in the request in flight may need them.
+    /// Hands bookings for `cost` to the waiters from `next` on that ask for the same cost. Those that are left go back.
     fn hand_on(&mut self, next: Option<WaiterId>, (mut spare, cost): (VecDeque<Booking>, P::Cost)) {
-        let handed = self.roster.hand_on(next, cost, &mut spare);
-        if handed.has_booked {
+        if self.roster.hand_on(next, cost, &mut spare) {
             self.pacing.ask_again();
         }
-        if handed.is_asked && self.spares.has_room_for(cost) {
-            self.spares.put_aside(cost, spare);
-        } else {
-            self.return_all((spare, cost));
-        }
-    }
-
-    fn hand_on_spare(&mut self) {
-        let spare = self.spares.take();
-        self.hand_on(self.roster.head, spare);
+        self.return_all((spare, cost));
     }
 
     /// Ends the wait of a waiter without a booking.

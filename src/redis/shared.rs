@@ -9,7 +9,6 @@ use super::connection::Connection;
 use super::context::Context;
 #[cfg(feature = "metrics")]
 use super::counters::Counters;
-use super::line::waiter::Outcome;
 use super::line::{KeyLine, UNUSED};
 use super::options::{Options, Unavailable};
 use super::script::Scripted;
@@ -17,7 +16,7 @@ use crate::clock::{Alarm, OnAlarm};
 use crate::keyed::KeyedRateLimiter;
 use crate::stats::{Stats, Waits};
 use crate::sync::{Mutex, MutexGuard};
-use crate::wait_queue::{AfterUnlock, End, WaiterId};
+use crate::wait_queue::{AfterUnlock, End};
 
 /// What all keys of a limiter share.
 pub(super) struct SharedLimiter<P: Scripted, C> {
@@ -219,20 +218,6 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     /// Whether callers are served without Redis, for this key or for all.
     pub(super) fn is_away(&self) -> bool {
         self.core.context.health.down().is_some() || self.line.lock().is_away()
-    }
-
-    /// The outcome of a caller, if there is one yet, and whether a request is due that has waited for such callers. It
-    /// does not depend on the time. The first caller wakes those that were served with it, before it takes its outcome,
-    /// as a waker may panic.
-    pub(super) fn outcome(&self, key: WaiterId) -> Option<(Outcome, bool)> {
-        let mut line = self.line.lock();
-        if let Some(after_unlock) = line.wake_held_back() {
-            drop(line);
-            after_unlock.run();
-            line = self.line.lock();
-        }
-        let outcome = line.take(key)?;
-        Some((outcome, line.has_collected()))
     }
 
     /// Unlocks, and does the work that must not be done under the lock.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{Effect, Failure, ends_connection};
 use super::request::{Reply, Request};
-use super::{Connection, DOUBT, IDLE, RequestNumber, evaluate, send, without_delay};
+use super::{Connection, DOUBT, IDLE, RequestNumber, echo, evaluate, send, without_delay};
 use crate::redis::sender;
 use crate::sync::Mutex;
 
@@ -25,8 +25,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// A task of its own connects, on the thread of this crate that sends requests. So the connection depends on no
 /// runtime of yours, and a request whose deadline passes meanwhile does not end the attempt. A late reply does not
-/// end the connection, unless a `PING` is not answered within a second either. After an idle second a `PING` tries the
-/// connection first, so that no request is lost with it.
+/// end the connection, unless a small `EVAL` is not answered within a second either. After an idle second such an `EVAL`
+/// tries the connection first, so that no request is lost with it.
 ///
 /// ```no_run
 /// use tollgate::redis::{RedisRateLimiter, Reconnecting};
@@ -68,48 +68,38 @@ struct Open {
 }
 
 impl Open {
-    /// Sends a command. An error names no request, so a `PING` follows it. If the next reply is not the right one,
-    /// the error may belong to another request, and this request may have been carried out. After `NOSCRIPT` the
-    /// request itself follows, and its reply shows the same.
-    async fn send(&self, command: Cmd) -> Result<Value, RedisError> {
-        match send(self.connection.clone(), command).await {
-            Err(error)
-                if error.code().is_some_and(|code| code != "NOSCRIPT")
-                    && !self.confirms(&error).await =>
-            {
-                Err((ErrorKind::UnexpectedReturnType, "the error may be another request's").into())
-            }
-            outcome => outcome,
+    /// Sends a command for a key. An error names no request, so an echo follows it. If that gets neither its reply nor the
+    /// same error, the error may belong to another request, and this request may have been carried out. After
+    /// `NOSCRIPT` the request itself follows, and its reply shows the same.
+    async fn send(&self, key: &str, command: Cmd) -> Result<Value, RedisError> {
+        let outcome = send(self.connection.clone(), command).await;
+        if let Err(error) = &outcome
+            && error.code().is_some_and(|code| code != "NOSCRIPT")
+            && let (number, echoed) = self.echo(key).await
+            && echoed.map_or_else(|echo| echo.code() != error.code(), |value| value != number)
+        {
+            return Err(
+                (ErrorKind::UnexpectedReturnType, "the error may be another request's").into()
+            );
         }
+        outcome
     }
 
-    /// Whether the next reply is the right one, or the same error, or says that `PING` is not permitted.
-    async fn confirms(&self, error: &RedisError) -> bool {
-        let (number, outcome) = self.ping().await;
-        match &outcome {
-            Ok(value) => *value == number,
-            Err(ping) => {
-                ping.code() == error.code()
-                    || ping.detail().is_some_and(|text| text.contains("ping"))
-            }
-        }
-    }
-
-    /// Tries it by a `PING`, whose reply names it. Any error is an answer: `PING` may not be permitted.
-    async fn answers(&self, time: Duration) -> bool {
-        let Ok((number, outcome)) = timeout(time, self.ping()).await else { return false };
-        let said = outcome.map_or_else(|error| error.code().is_some(), |value| value == number);
-        if said {
+    /// Tries it by an echo. Any error of the server is an answer.
+    async fn answers(&self, key: &str, time: Duration) -> bool {
+        let Ok((number, echoed)) = timeout(time, self.echo(key)).await else { return false };
+        let answers = echoed.map_or_else(|error| error.code().is_some(), |value| value == number);
+        if answers {
             self.answered();
         }
-        said
+        answers
     }
 
-    async fn ping(&self) -> (Value, Result<Value, RedisError>) {
-        let number = RequestNumber::next().bytes().to_vec();
-        let mut ping = redis::cmd("PING");
-        ping.arg(&number);
-        (Value::BulkString(number), send(self.connection.clone(), ping).await)
+    /// Asks for an echo. What it is to be, and what it is.
+    async fn echo(&self, key: &str) -> (Value, Result<Value, RedisError>) {
+        let number = RequestNumber::next();
+        let echoed = send(self.connection.clone(), echo(key, number)).await;
+        (Value::BulkString(number.bytes().to_vec()), echoed)
     }
 
     fn answered(&self) {
@@ -132,11 +122,7 @@ impl Reconnecting {
     /// ([`ConnectionInfo::set_tcp_settings`](redis::ConnectionInfo::set_tcp_settings)): redis-rs 1 leaves it off.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self::by_client(client, IDLE)
-    }
-
-    pub(crate) fn by_client(client: Client, idle: Duration) -> Self {
-        let connect = move || {
+        Self::with(move || {
             let client = client.clone();
             async move {
                 let config = AsyncConnectionConfig::new()
@@ -144,8 +130,7 @@ impl Reconnecting {
                     .set_response_timeout(None);
                 client.get_multiplexed_async_connection_with_config(&config).await
             }
-        };
-        Self::by(connect, idle)
+        })
     }
 
     /// With a function that connects, where the server or the password changes: for a Sentinel, or for
@@ -183,15 +168,13 @@ impl Reconnecting {
         F: Fn() -> C + Send + Sync + 'static,
         C: Future<Output = Result<MultiplexedConnection, RedisError>> + Send + 'static,
     {
-        Self::by(connect, IDLE)
+        Self::of(Arc::new(move || Box::pin(connect())), CONNECT_TIMEOUT, IDLE)
     }
 
-    pub(crate) fn by<F, C>(connect: F, idle: Duration) -> Self
-    where
-        F: Fn() -> C + Send + Sync + 'static,
-        C: Future<Output = Result<MultiplexedConnection, RedisError>> + Send + 'static,
-    {
-        Self::of(Arc::new(move || Box::pin(connect())), CONNECT_TIMEOUT, idle)
+    /// The same connection, tried before its use when there was no reply for this time.
+    #[cfg(test)]
+    pub(crate) fn idle(self, idle: Duration) -> Self {
+        Self::of(Arc::clone(&self.state.connect), self.state.connect_timeout, idle)
     }
 
     /// How long connecting may take, handshakes and all; by default 5 s. Requests meanwhile wait until their own
@@ -220,14 +203,14 @@ impl Reconnecting {
 }
 
 impl ReconnectingState {
-    async fn connection(self: &Arc<Self>, deadline: Duration) -> Result<Arc<Open>, Failure> {
+    async fn connection(self: &Arc<Self>, request: &Request) -> Result<Arc<Open>, Failure> {
         let mut renewal = {
             let mut current = self.current.lock();
             let idle = |open: &&Arc<Open>| open.answered.lock().elapsed() < self.idle;
             if let Some(open) = current.open.as_ref().filter(idle) {
                 return Ok(Arc::clone(open));
             }
-            self.renewal(&mut current, deadline / 2)
+            self.renewal(&mut current, &request.key, request.deadline / 2)
         };
         let outcome = renewal.wait_for(Option::is_some).await;
         let outcome = outcome.ok().and_then(|outcome| outcome.clone());
@@ -237,17 +220,17 @@ impl ReconnectingState {
     }
 
     /// The task that makes the next connection, or finds within `time` that the last one answers.
-    fn renewal(self: &Arc<Self>, current: &mut Current, time: Duration) -> Renewal {
+    fn renewal(self: &Arc<Self>, current: &mut Current, key: &Arc<str>, time: Duration) -> Renewal {
         // Closed if the task has ended early.
         if let Some(renewal) = current.renewal.as_ref().filter(|it| it.has_changed().is_ok()) {
             return renewal.clone();
         }
         let (done, renewal) = watch::channel(None);
         current.renewal = Some(renewal.clone());
-        let (state, old) = (Arc::clone(self), current.open.clone());
+        let (state, old, key) = (Arc::clone(self), current.open.clone(), Arc::clone(key));
         sender::spawn(async move {
             let outcome = match old {
-                Some(open) if open.answers(time).await => Ok(open),
+                Some(open) if open.answers(&key, time).await => Ok(open),
                 _ => state.connect().await,
             };
             *state.current.lock() = Current { open: outcome.clone().ok(), renewal: None };
@@ -264,11 +247,11 @@ impl ReconnectingState {
     }
 
     /// A request that was sent at `sent` got no reply in time.
-    fn doubt(self: &Arc<Self>, open: &Arc<Open>, sent: Instant) {
+    fn doubt(self: &Arc<Self>, open: &Arc<Open>, key: &Arc<str>, sent: Instant) {
         let mut current = self.current.lock();
         let is_current = current.open.as_ref().is_some_and(|current| Arc::ptr_eq(current, open));
         if is_current && *open.answered.lock() < sent {
-            drop(self.renewal(&mut current, DOUBT));
+            drop(self.renewal(&mut current, key, DOUBT));
         }
     }
 
@@ -288,12 +271,12 @@ impl Connection for Reconnecting {
         let start = Instant::now();
         let end = start + request.deadline;
         // Nothing is sent yet, however that ends.
-        let open = timeout_at(end, state.connection(request.deadline)).await;
+        let open = timeout_at(end, state.connection(request)).await;
         let open = open.unwrap_or_else(|_| Err(not_connected(request.deadline)));
         let open = open.map_err(|failure| Failure { effect: Effect::None, ..failure })?;
-        let outcome = evaluate(request, |command| open.send(command));
+        let outcome = evaluate(request, |command| open.send(&request.key, command));
         let Ok(outcome) = timeout_at(end, outcome).await else {
-            state.doubt(&open, start);
+            state.doubt(&open, &request.key, start);
             return Err(Failure::late(request.deadline));
         };
         open.answered();

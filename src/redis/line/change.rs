@@ -8,7 +8,6 @@ use super::waiter::Booking;
 use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::policy::{Cost, Quota};
-use crate::units::Nanos;
 
 /// The end of a change; with a report if the change asks for it.
 pub(crate) type Done<C> = Result<Option<Report<C>>, Error>;
@@ -46,13 +45,11 @@ pub(crate) struct KeyChange<C> {
     pub(crate) done: Option<oneshot::Sender<Done<C>>>,
     pub(crate) claim: Claim,
     pub(crate) refund: Option<Refund<C>>,
-    /// Set when it joins the queue.
-    pub(crate) made: Nanos,
 }
 
 impl<C> KeyChange<C> {
     pub(crate) fn of(todo: Vec<u8>) -> Self {
-        Self { todo, done: None, claim: Claim::None, refund: None, made: Nanos::ZERO }
+        Self { todo, done: None, claim: Claim::None, refund: None }
     }
 
     /// What follows is for the key that comes after this one: it goes into another request.

@@ -9,7 +9,6 @@ use super::change::{Claim, KeyChange, refuse_all};
 use super::flight::{InFlightRequest, RequestKind};
 use super::pacing::{Batch, Head};
 use super::report::reports;
-use super::spares::put_aside;
 use super::waiter::{Booking, Outcome};
 use crate::error::store::StoreError;
 use crate::error::{Error, QueueLimit};
@@ -94,7 +93,6 @@ impl<P: Scripted> KeyLine<P> {
         if let Ok(Reply::PolicyMismatch(..)) = end {
             self.turn_away_the_too_large();
         }
-        self.hand_on_spare();
     }
 
     fn repeat(&mut self, kind: RequestKind<P::Cost>) {
@@ -215,7 +213,7 @@ impl<P: Scripted> KeyLine<P> {
                     self.set_again();
                 }
             }
-            Ruling::Claim => self.outbox.push_first(KeyChange::claiming(), self.now()),
+            Ruling::Claim => self.outbox.push_first(KeyChange::claiming()),
             Ruling::Look => {}
             Ruling::Adopt(adopted) => {
                 // They were for another policy.
@@ -256,7 +254,7 @@ impl<P: Scripted> KeyLine<P> {
                 Head::Later { cost: self.roster[id].cost, wait, passed }
             }
         };
-        let batch = Batch { within: ids.len(), booked, first_due, last_due: self.spares.last_due };
+        let batch = Batch { within: ids.len(), booked, first_due, last_due: self.last_due };
         self.pacing.plan(&self.context, now, &batch, head);
     }
 
@@ -266,15 +264,16 @@ impl<P: Scripted> KeyLine<P> {
         self.pacing.took(trip);
         // The process stood still meanwhile: its waiters may have lost their bookings.
         if trip > self.context.options.deadline.saturating_add(self.context.options.horizon) {
-            self.spares.note_standstill(now);
+            self.stood_still.get_or_insert(now);
         }
-        let has_booked = self.roster.front_booking().is_some();
-        let (spare, cost) = self.spares.take_for_reply(has_booked);
+        if self.roster.front_booking().is_none() {
+            self.last_due = Nanos::ZERO;
+        }
         Taken {
             sent: (sent, policy),
-            is_overdue: self.spares.is_overdue(sent),
-            spare,
-            cost,
+            is_overdue: self.stood_still.is_some_and(|at| sent < at),
+            spare: VecDeque::new(),
+            cost: P::Cost::default(),
             booked: 0,
             first_due: None,
             later: None,
@@ -293,7 +292,11 @@ impl<P: Scripted> KeyLine<P> {
             self.pacing.forget_refusal();
             taken.booked += 1;
             let wait = answer.wait.unwrap_or_default();
-            let booking = self.spares.booking(self.now(), taken.sent, sequence, wait);
+            let (sent, policy) = taken.sent;
+            // Never before an earlier booking, even if this reply was quicker.
+            self.last_due = self.now().saturating_add(wait).max(self.last_due);
+            let (due, earliest) = (self.last_due, sent.saturating_add(wait));
+            let booking = Booking { sequence, due, earliest, policy };
             if taken.is_overdue {
                 self.return_booking(cost, booking);
                 if self.roster.unask(id) {
@@ -302,7 +305,7 @@ impl<P: Scripted> KeyLine<P> {
                 return;
             }
             taken.first_due.get_or_insert(booking.due);
-            put_aside(&mut taken.spare, booking);
+            taken.spare.push_back(booking);
             taken.cost = cost;
             is_booked = true;
         }

@@ -34,14 +34,6 @@ pub(super) struct Roster<C> {
     pub(super) served: usize,
 }
 
-/// Where bookings went that were handed on.
-pub(super) struct HandedOn {
-    /// Whether a waiter without a booking got one.
-    pub(super) has_booked: bool,
-    /// Whether they are for a waiter that is in the request in flight, if that does not get one of its own.
-    pub(super) is_asked: bool,
-}
-
 impl<C> Index<WaiterId> for Roster<C> {
     type Output = KeyWaiter<C>;
 
@@ -242,14 +234,14 @@ impl<C: Cost> Roster<C> {
     }
 
     /// Hands bookings for `cost` to the waiters from `next` on that ask for the same cost: each moves up. `spare` keeps
-    /// those that are left.
+    /// those that are left. Returns whether a waiter without a booking got one.
     pub(super) fn hand_on(
         &mut self,
         mut next: Option<WaiterId>,
         cost: C,
         spare: &mut VecDeque<Booking>,
-    ) -> HandedOn {
-        let (mut has_booked, mut is_asked) = (false, false);
+    ) -> bool {
+        let mut has_booked = false;
         while let Some(id) = next.filter(|_| !spare.is_empty()) {
             let waiter = &mut self.queue[id];
             if waiter.cost != cost {
@@ -269,15 +261,11 @@ impl<C: Cost> Roster<C> {
                     self.book(id, booking);
                     has_booked = true;
                 }
-                Stage::Asked(_) | Stage::Stale(_) => {
-                    // It may get a booking of its own: the first waiter without one gets this.
-                    is_asked = true;
-                    break;
-                }
-                Stage::Over(_) => break,
+                // It may get a booking of its own.
+                Stage::Asked(_) | Stage::Stale(_) | Stage::Over(_) => break,
             }
         }
-        HandedOn { has_booked, is_asked }
+        has_booked
     }
 
     /// The waiters with a booking wait without one, as at first. Returns the bookings.

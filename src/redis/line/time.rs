@@ -24,15 +24,18 @@ impl<P: Scripted> KeyLine<P> {
         let now = self.now();
         self.outage.forget(&self.context);
         let late = self.context.options.horizon.max(LATE);
-        // Once until the next grant: a runtime may always be this late.
-        if !self.spares.stood_still()
+        // The process stood still: once until the next grant, as a runtime may always be this late.
+        if self.stood_still.is_none()
             && self.roster.front_booking().is_some_and(|booking| now.since(booking.due) > late)
         {
-            self.return_overdue();
+            // Its bookings came due meanwhile: they are not granted all at once, but returned, and the next requests ask
+            // for their waiters again.
+            self.stood_still = Some(now);
+            self.return_bookings();
         }
         while let Some(waited) = self.roster.grant_due(now) {
             self.stats.grant(waited);
-            self.spares.note_grant();
+            self.stood_still = None;
         }
         while let Some((deadline, id)) = self.roster.queue.first_deadline()
             && deadline <= now
@@ -67,13 +70,6 @@ impl<P: Scripted> KeyLine<P> {
         let retry_after = waiter.projected.map(|at| at.since(now));
         let error = Error::Denied { retry_after, part: waiter.limited_by };
         self.turn_away(id, Outcome::Refused(error));
-    }
-
-    /// The process stood still while its bookings came due: they are not granted all at once, but returned, and
-    /// the next requests ask for their waiters again.
-    fn return_overdue(&mut self) {
-        self.spares.note_standstill(self.now());
-        self.return_bookings();
     }
 
     /// If Redis has been away for the deadline, no caller waits for it any longer.
@@ -132,17 +128,24 @@ impl<P: Scripted> KeyLine<P> {
                 self.returned = flight.slot.take();
             }
         }
-        let Some(since) = flight.crowded else { return };
-        let is_over = |joined: Nanos| joined.max(since).saturating_add(deadline) <= now;
-        let unanswered = self.roster.unanswered();
-        let over: Vec<_> = unanswered.take_while(|&id| is_over(self.roster[id].joined)).collect();
-        let (unsent, sent) = (self.crowd(Effect::None), self.crowd(Effect::Unknown));
-        for id in over {
-            let asked = self.roster[id].stage.is_asked();
-            let error = if asked { sent.clone() } else { unsent.clone() };
-            self.turn_away(id, self.without_redis(error));
+        // Callers wait for a slot and the reply no longer than for Redis.
+        if flight.crowded.is_none_or(|since| now < since.saturating_add(deadline)) {
+            return;
         }
-        refuse_all(self.outbox.take_while(is_over), &unsent);
+        flight.crowded = Some(now);
+        let is_sent = flight.request.is_some();
+        let (unsent, sent) = (self.crowd(Effect::None), self.crowd(Effect::Unknown));
+        let over: Vec<_> = self.roster.unanswered().collect();
+        for id in over {
+            match self.roster[id].stage.is_asked() {
+                true => self.turn_away(id, self.without_redis(sent.clone())),
+                false if is_sent => {}
+                false => self.turn_away(id, self.without_redis(unsent.clone())),
+            }
+        }
+        if !is_sent {
+            refuse_all(self.outbox.take_all(), &unsent);
+        }
     }
 
     /// The task of a flight has ended early, as by a panic.
@@ -207,11 +210,8 @@ impl<P: Scripted> KeyLine<P> {
         let collects = self.roster.served > 0 && self.flight.is_none() && self.has_business();
         let collected = Some(self.collect_until)
             .filter(|&until| until > self.now() && (collects || self.roster.queue.holds_back()));
-        let crowded = self.crowded().and_then(|since| {
-            let waiter = self.roster.unanswered().next().map(|id| self.roster[id].joined);
-            let first = waiter.into_iter().chain(self.outbox.oldest()).min()?;
-            Some(first.max(since).saturating_add(self.context.options.deadline))
-        });
+        let deadline = self.context.options.deadline;
+        let crowded = self.crowded().map(|since| since.saturating_add(deadline));
         let flight = self.flight.as_ref();
         let look = flight.and_then(|flight| flight.slot.as_ref().map(|_| flight.look_at));
         let until = flight.and_then(|flight| flight.until);
