@@ -168,9 +168,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
     /// The maximum number of callers of a key that wait in this process, including callers whose request is
     /// in flight; by default 100,000, so that a slow Redis does not exhaust the memory of its clients. See
     /// [`RateLimiter::max_waiters`](crate::RateLimiter::max_waiters).
-    ///
-    /// Changes of a key that wait to be sent (`settle`, `pause_for`, `set_policy`, `quota`, `inspect`, `reset`,
-    /// `ping`, `flush`) are bounded by 100,000 as well; more get [`Error::QueueFull`](crate::Error::QueueFull).
     pub fn max_waiters(self, waiters: usize) -> Self {
         self.with(|options| options.max_waiters = waiters)
     }

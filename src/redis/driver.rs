@@ -50,9 +50,9 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         let driver = self.driver(&mut line);
         line.hold_back(lands);
         line.wake_if_drained();
-        let after_unlock = line.arm(|| self.alarm());
-        // A caller that waits for a change does not move a clock that advances by itself.
         let clock = &self.core.context.options.clock;
+        let after_unlock = line.arm(|| clock.alarm(self.this.clone()));
+        // A caller that waits for a change does not move a clock that advances by itself.
         let moves = clock.advances_by_itself() && line.has_changes();
         let due = moves.then(|| line.moves_at()).flatten();
         self.unlock(line, after_unlock);
@@ -92,12 +92,7 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
     async fn drive(mut self) {
         let shared = Arc::clone(&self.shared);
         while let Some(flight) = self.flight {
-            let slots = Arc::clone(&self.slots);
-            let mut slot = Arc::clone(&slots).try_acquire_owned().ok();
-            if slot.is_none() {
-                shared.with_lock(|line| line.wait_for_slot(flight));
-                slot = slots.acquire_owned().await.ok();
-            }
+            let mut slot = Arc::clone(&self.slots).acquire_owned().await.ok();
             // If there is nothing to send any more, another task is spawned for the next request.
             let request = shared.with_lock(|line| line.begin(flight, &mut slot));
             let Some(request) = request else { break };

@@ -35,7 +35,7 @@ pub(super) enum SendPermission {
     Wait,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Health {
     /// Whether `trouble` is set: without any, nothing locks.
     troubled: AtomicBool,
@@ -107,9 +107,7 @@ pub(super) fn whole(duration: Duration) -> Duration {
 
 impl Health {
     pub(super) fn new(max_pause: Duration, random: u64) -> Self {
-        let (troubled, trouble, answered, answered_sent, recovered) = Default::default();
-        let random = random | 1;
-        Self { troubled, trouble, answered, answered_sent, recovered, max_pause, random }
+        Self { max_pause, random: random | 1, ..Self::default() }
     }
 
     /// Whether a request that was sent at `sent` is not merely in a crowd in front of a server: a later one was
@@ -138,11 +136,11 @@ impl Health {
     }
 
     pub(super) fn state(&self) -> State {
-        let state = |trouble: &mut Trouble| match trouble.is_down {
-            true => State::Down,
-            false => State::Doubtful,
-        };
-        self.trouble(state).unwrap_or(State::Up)
+        match self.trouble(|trouble| trouble.is_down) {
+            None => State::Up,
+            Some(false) => State::Doubtful,
+            Some(true) => State::Down,
+        }
     }
 
     /// The error for callers that cannot wait for Redis any longer.
@@ -161,12 +159,12 @@ impl Health {
     }
 
     pub(super) fn may_send(&self, now: Nanos) -> SendPermission {
-        let may_send = |trouble: &mut Trouble| match trouble.is_down {
-            false => SendPermission::Ask,
-            true if trouble.is_probed || now < trouble.outage.retry_at => SendPermission::Wait,
-            true => SendPermission::Probe,
-        };
-        self.trouble(may_send).unwrap_or(SendPermission::Ask)
+        let may_probe = |it: &mut Trouble| !it.is_probed && it.outage.retry_at <= now;
+        match self.trouble(|trouble| trouble.is_down.then(|| may_probe(trouble))).flatten() {
+            None => SendPermission::Ask,
+            Some(true) => SendPermission::Probe,
+            Some(false) => SendPermission::Wait,
+        }
     }
 
     /// A request probes if Redis is back.

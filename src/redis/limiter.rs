@@ -307,10 +307,12 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     pub(crate) fn observe(&self) -> observe::Observe {
         let rate = self.policy().steady_rate();
         observe::observe(&self.keys, move |keys| {
-            let ((stats, waiting), counters) = (keys.total(), keys.counters());
+            let (stats, waiting) = keys.total();
+            let counters = *keys.core.context.counters.lock();
             let redis = Some([counters.requests, counters.failed, counters.without_redis]);
             let counted = observe::Observation { stats, waiting, redis, ..Default::default() };
-            observe::Observation { waits: keys.waits(), rate, ..counted }
+            let waits = keys.core.context.observer.waits();
+            observe::Observation { waits, rate, ..counted }
         })
     }
 

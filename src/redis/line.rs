@@ -44,9 +44,7 @@ use tokio::sync::oneshot;
 
 use crate::clock::Monotone;
 use crate::error::store::StoreError;
-use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
-use crate::redis::connection::{Effect, Failure};
 use crate::redis::context::{Context, Slot};
 use crate::redis::options::Unavailable;
 use crate::redis::script::Scripted;
@@ -59,7 +57,7 @@ use change::{Done, KeyChange, Refund};
 use flight::Flight;
 use lease::Lease;
 use outage::KeyOutage;
-use outbox::{MOST_CHANGES, Outbox};
+use outbox::Outbox;
 use pacing::Pacing;
 use roster::Roster;
 use waiter::{Booking, GrantInfo, Outcome};
@@ -189,19 +187,14 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// Queues a change, if there is room for it, and reports its end.
+    /// Queues a change, and reports its end.
     pub(crate) fn request(
         &mut self,
         change: KeyChange<P::Cost>,
     ) -> oneshot::Receiver<Done<P::Cost>> {
         self.roster.queue.note_caller();
         let (done, answer) = oneshot::channel();
-        if self.outbox.is_full() {
-            let limit = QueueLimit::Waiters(MOST_CHANGES);
-            let _ = done.send(Err(Error::QueueFull { limit, retry_after: None }));
-        } else {
-            self.change(KeyChange { done: Some(done), ..change });
-        }
+        self.change(KeyChange { done: Some(done), ..change });
         answer
     }
 
@@ -307,7 +300,7 @@ impl<P: Scripted> KeyLine<P> {
     /// A waiter without a booking does not wait any longer. `outcome`: what its caller still gets.
     fn give_up(&mut self, id: WaiterId, outcome: Option<Outcome>) {
         // It may have counted this waiter.
-        self.pacing.forget_refusal();
+        self.pacing.refusal = None;
         if self.roster.give_up(id, outcome) {
             self.pacing.ask_again();
         }
@@ -329,10 +322,5 @@ impl<P: Scripted> KeyLine<P> {
     fn note_answer(&mut self, sent: Nanos) {
         let up = self.outage.answered(&self.context, self.now(), sent);
         self.events.extend(up);
-    }
-
-    /// The error of callers that wait for a slot.
-    fn crowd(&self, effect: Effect) -> StoreError {
-        Failure::new(effect, "too many other requests are under way".into()).error(&self.key)
     }
 }

@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::context::Context;
-#[cfg(feature = "metrics")]
-use super::counters::Counters;
 use super::line::{KeyLine, UNUSED};
 use super::options::{Options, Unavailable};
 use super::script::Scripted;
 use crate::clock::{Alarm, OnAlarm};
 use crate::keyed::KeyedRateLimiter;
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard};
 use crate::wait_queue::{AfterUnlock, End};
 
@@ -29,7 +27,7 @@ pub(super) struct SharedLimiter<P: Scripted, C> {
 
 /// The lines of all keys.
 pub(super) struct Keys<P: Scripted, C> {
-    core: Arc<SharedLimiter<P, C>>,
+    pub(super) core: Arc<SharedLimiter<P, C>>,
     lines: Mutex<Lines<P, C>>,
     this: Weak<Self>,
 }
@@ -42,9 +40,9 @@ struct Lines<P: Scripted, C> {
     dropped: Stats,
     /// New ones are closed.
     is_closed: bool,
-    /// Goes off after `patience`, so that lines go without calls; zero if it is not set.
+    /// Goes off so that lines go without calls, and whether it is set.
     alarm: Option<Alarm>,
-    patience: Duration,
+    is_armed: bool,
 }
 
 /// How many lines the alarm looks at.
@@ -52,20 +50,19 @@ const STEP: usize = 1024;
 
 impl<P: Scripted, C: Connection> Keys<P, C> {
     pub(super) fn new(core: Arc<SharedLimiter<P, C>>) -> Arc<Self> {
-        let (by_key, round, dropped, is_closed, alarm, patience) = Default::default();
-        let lines = Mutex::new(Lines { by_key, round, dropped, is_closed, alarm, patience });
+        let (by_key, round, dropped, is_closed, alarm, is_armed) = Default::default();
+        let lines = Mutex::new(Lines { by_key, round, dropped, is_closed, alarm, is_armed });
         Arc::new_cyclic(|this: &Weak<Self>| Self { core, lines, this: this.clone() })
     }
 
-    fn set_alarm(&self, lines: &mut Lines<P, C>, after: Duration, patience: Duration) {
+    fn set_alarm(&self, lines: &mut Lines<P, C>, after: Duration) {
         let clock = &self.core.context.options.clock;
-        lines.patience = Duration::ZERO;
         // One key is the limiter's own.
-        if lines.round.len() > 1 && clock.sounds_without_callers() {
+        lines.is_armed = lines.round.len() > 1 && clock.sounds_without_callers();
+        if lines.is_armed {
             let due = clock.now().saturating_add(after);
             // If a manual clock was moved past it just now, calls drop lines, or the next alarm.
             let _ = lines.alarm.get_or_insert_with(|| clock.alarm(self.this.clone())).set(due);
-            lines.patience = patience;
         }
     }
 
@@ -85,8 +82,8 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
             lines.round.push_back(Arc::clone(&line));
             line
         });
-        if lines.patience != UNUSED {
-            self.set_alarm(&mut lines, UNUSED, UNUSED);
+        if !lines.is_armed {
+            self.set_alarm(&mut lines, UNUSED);
         }
         line
     }
@@ -110,15 +107,6 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
         keys
     }
 
-    #[cfg(feature = "metrics")]
-    pub(super) fn counters(&self) -> Counters {
-        *self.core.context.counters.lock()
-    }
-
-    pub(super) fn waits(&self) -> Waits {
-        self.core.context.observer.waits()
-    }
-
     /// The counts of all keys, and their waiters.
     pub(super) fn total(&self) -> (Stats, usize) {
         let lines = self.lines.lock();
@@ -134,12 +122,8 @@ impl<P: Scripted, C: Connection> OnAlarm for Keys<P, C> {
     fn on_alarm(&self) {
         let mut lines = self.lines.lock();
         let most = lines.round.len().min(STEP);
-        if (0..most).filter(|_| lines.look_at_next()).count() > 0 {
-            self.set_alarm(&mut lines, Duration::ZERO, UNUSED);
-        } else {
-            let patience = lines.patience.saturating_mul(2);
-            self.set_alarm(&mut lines, patience, patience);
-        }
+        let dropped = (0..most).filter(|_| lines.look_at_next()).count();
+        self.set_alarm(&mut lines, if dropped > 0 { Duration::ZERO } else { UNUSED });
     }
 
     /// No caller waits for this alarm.
@@ -204,10 +188,6 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
             let line = KeyLine::new(Arc::clone(&key), context, policy, header, seed);
             Self { core, key, line: Mutex::new(line), this: this.clone() }
         })
-    }
-
-    pub(super) fn alarm(&self) -> Alarm {
-        self.core.context.options.clock.alarm(self.this.clone())
     }
 
     /// Counts what happened outside the line.

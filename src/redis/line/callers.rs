@@ -121,7 +121,7 @@ impl<P: Scripted> KeyLine<P> {
             Stage::Booked(booking) => {
                 self.stats.given_up += 1;
                 // It may have counted this booking.
-                self.pacing.forget_refusal();
+                self.pacing.refusal = None;
                 let next = self.roster.remove_booked(id);
                 self.hand_on(next, ([booking].into(), cost));
             }

@@ -54,10 +54,8 @@ pub(super) struct Flight<C> {
     pub(super) number: u64,
     /// When the task was started, or the request sent.
     pub(super) at: Nanos,
-    /// When the line goes on without the task. `None`: it waits for a slot.
-    pub(super) until: Option<Nanos>,
-    /// Since when it waits, or has waited, for a slot: too many requests for other keys are in flight.
-    pub(super) crowded: Option<Nanos>,
+    /// When the line goes on without the task.
+    pub(super) until: Nanos,
     pub(super) request: Option<InFlightRequest<C>>,
     /// Held until the end of the request, or until a later request overtakes it.
     pub(super) slot: Option<Slot>,

@@ -5,9 +5,6 @@ use std::collections::VecDeque;
 use super::change::{Claim, KeyChange};
 use super::flight::BATCH;
 
-/// Maximum changes that wait to be sent. Refunds are not bounded: each of them ends a grant.
-pub(super) const MOST_CHANGES: u32 = 100_000;
-
 #[derive(Default)]
 pub(super) struct Outbox<C> {
     changes: VecDeque<KeyChange<C>>,
@@ -18,10 +15,6 @@ pub(super) struct Outbox<C> {
 impl<C> Outbox<C> {
     pub(super) fn is_empty(&self) -> bool {
         self.changes.is_empty()
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.changes.len() >= MOST_CHANGES as usize
     }
 
     /// How many of those that have joined do not wait any longer.
@@ -71,18 +64,6 @@ impl<C> Outbox<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn changes_are_bounded() {
-        let mut outbox = Outbox::<u32>::default();
-        for _ in 0..MOST_CHANGES {
-            assert!(!outbox.is_full());
-            outbox.push(KeyChange::of(Vec::new()));
-        }
-        assert!(outbox.is_full());
-        assert_eq!(outbox.take_batch().len(), BATCH);
-        assert!(!outbox.is_full());
-    }
 
     /// What was set is still to be set where the rule of the fleet is for another policy.
     #[test]

@@ -7,7 +7,7 @@ use super::KeyLine;
 use super::agreement::Ruling;
 use super::change::{Claim, KeyChange, refuse_all};
 use super::flight::{InFlightRequest, RequestKind};
-use super::pacing::{Batch, Head};
+use super::pacing::{Batch, Head, Refusal};
 use super::report::reports;
 use super::waiter::{Booking, Outcome};
 use crate::error::store::StoreError;
@@ -261,7 +261,7 @@ impl<P: Scripted> KeyLine<P> {
     fn begin_taken(&mut self, (sent, policy): (Nanos, u32)) -> Taken<P::Cost> {
         let now = self.now();
         let trip = now.since(sent);
-        self.pacing.took(trip);
+        self.pacing.trip = trip;
         // The process stood still meanwhile: its waiters may have lost their bookings.
         if trip > self.context.options.deadline.saturating_add(self.context.options.horizon) {
             self.stood_still.get_or_insert(now);
@@ -289,7 +289,7 @@ impl<P: Scripted> KeyLine<P> {
         let mut is_booked = false;
         if let Verdict::Booked(sequence) = answer.verdict {
             self.hold(cost);
-            self.pacing.forget_refusal();
+            self.pacing.refusal = None;
             taken.booked += 1;
             let wait = answer.wait.unwrap_or_default();
             let (sent, policy) = taken.sent;
@@ -322,7 +322,7 @@ impl<P: Scripted> KeyLine<P> {
         match if is_booked || is_next { taken.spare.pop_front() } else { None } {
             Some(booking) => {
                 self.roster.book(id, booking);
-                self.pacing.booked();
+                self.pacing.passed = 0;
             }
             None => self.not_booked(id, answer, taken),
         }
@@ -348,7 +348,7 @@ impl<P: Scripted> KeyLine<P> {
                 self.turn_away(id, Outcome::Refused(error));
                 // A policy that punishes must see each refusal.
                 if let Some(due) = due.filter(|_| !self.context.scripts.punish) {
-                    self.pacing.refused(cost, due, part);
+                    self.pacing.refusal = Some(Refusal { cost, due, part });
                 }
             }
         }

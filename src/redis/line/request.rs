@@ -33,17 +33,16 @@ impl<P: Scripted> KeyLine<P> {
             return None;
         }
         self.flights += 1;
-        let (number, until) = (self.flights, Some(self.patience()));
-        let (crowded, request, slot) = (None, None, None);
-        self.flight = Some(Flight { number, at: now, until, crowded, request, slot, look_at: now });
+        // A little later than the connection, whose error says more, reports that there was no reply.
+        let until = now.saturating_add(self.context.options.deadline).saturating_add(self.grace());
+        let (number, request, slot) = (self.flights, None, None);
+        self.flight = Some(Flight { number, at: now, until, request, slot, look_at: now });
         Some(number)
     }
 
-    /// When the line goes on without a task that was to act now: a little later than the connection, whose error says
-    /// more, reports that there was no reply.
-    fn patience(&self) -> Nanos {
-        let deadline = self.context.options.deadline;
-        self.now().saturating_add(deadline + (deadline / 8).max(Duration::from_millis(50)))
+    /// How much longer the line waits for a task than the task for a reply.
+    fn grace(&self) -> Duration {
+        (self.context.options.deadline / 8).max(Duration::from_millis(50))
     }
 
     fn may_send(&self, now: Nanos) -> SendPermission {
@@ -106,19 +105,13 @@ impl<P: Scripted> KeyLine<P> {
         Arc::clone(&self.context.slots[usize::from(self.outage.is_on())])
     }
 
-    /// The task of a flight waits for a slot.
-    pub(crate) fn wait_for_slot(&mut self, number: u64) {
-        let now = self.now();
-        if let Some(flight) = self.flight.as_mut().filter(|flight| flight.number == number) {
-            (flight.until, flight.crowded) = (None, Some(now));
-        }
-    }
-
     /// The task of a flight has a slot: makes its request. `None`: there is nothing to send any more, or the line has
     /// gone on without this task.
     pub(crate) fn begin(&mut self, number: u64, slot: &mut Option<Slot>) -> Option<Request> {
         let now = self.now();
-        self.flight.as_ref().filter(|flight| flight.number == number)?;
+        let flight = self.flight.as_ref().filter(|flight| flight.number == number)?;
+        // It may have waited for its slot.
+        let deadline = flight.until.since(now).saturating_sub(self.grace());
         let Some(kind) = self.choose(now) else {
             self.flight = None;
             return None;
@@ -134,15 +127,14 @@ impl<P: Scripted> KeyLine<P> {
             RequestKind::Take(_) => Arc::clone(&scripts.take),
             _ => Arc::clone(&scripts.change),
         };
-        let (arguments, deadline) = (self.arguments(&kind, &calls), self.context.options.deadline);
+        let arguments = self.arguments(&kind, &calls);
         let mut request = Request::new(script, Arc::clone(&self.key), arguments, deadline);
         let answered = [self.context.health.last_reply(), self.outage.last_reply];
         request.idle = answered.map(|at| now.since(at) >= IDLE);
         self.context.count(|counters| counters.requests += 1);
-        let until = Some(self.patience());
         if let Some(flight) = &mut self.flight {
-            (flight.at, flight.until) = (now, until);
-            flight.look_at = now.saturating_add(deadline / QUICK);
+            flight.at = now;
+            flight.look_at = now.saturating_add(self.context.options.deadline / QUICK);
             flight.slot = slot.take();
             let policy = self.agreement.number;
             flight.request = Some(InFlightRequest { calls, kind, at: now, policy });

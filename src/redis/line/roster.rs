@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use super::flight::BATCH;
 use super::waiter::{Booking, GrantInfo, KeyWaiter, Outcome, Stage, Turn};
-use crate::clock::Alarm;
 use crate::error::QueueLimit;
 use crate::part::Part;
 use crate::policy::Cost;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, Arrival, Bounds, Place, WaitQueue, WaiterId};
+use crate::wait_queue::{Arrival, Bounds, Place, WaitQueue, WaiterId};
 
 /// Greater than the number of any booking.
 const UNBOOKED: u64 = 1 << 61;
@@ -370,19 +369,5 @@ impl<C: Cost> Roster<C> {
         self.unlink(id);
         self.queue.remove(id);
         next
-    }
-}
-
-/// Wakers and the alarm.
-impl<C: Cost> Roster<C> {
-    /// Sets the alarm.
-    pub(super) fn arm(
-        &mut self,
-        due: Option<Nanos>,
-        now: Nanos,
-        alarm: impl FnOnce() -> Alarm,
-    ) -> AfterUnlock {
-        let timer_task = self.queue.arm(due, now, alarm);
-        self.queue.after_unlock(timer_task)
     }
 }

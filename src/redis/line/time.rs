@@ -63,8 +63,8 @@ impl<P: Scripted> KeyLine<P> {
         if may_be_due && let Some(reach) = self.roster.reach_of(id) {
             // Its turn may have come: the next reply decides.
             self.roster.queue.set_deadline(id, None);
-            self.pacing.reach_at_least(reach);
-            self.pacing.ask_now();
+            self.pacing.reach = self.pacing.reach.max(reach);
+            self.pacing.ask_at = None;
             return;
         }
         let retry_after = waiter.projected.map(|at| at.since(now));
@@ -96,13 +96,7 @@ impl<P: Scripted> KeyLine<P> {
     /// Why requests are not sent as usual, if they are not.
     fn trouble(&self) -> Option<StoreError> {
         let own = self.outage.failing.as_ref().map(|outage| outage.error.clone());
-        let crowd = || self.crowded().map(|_| self.crowd(Effect::None));
-        own.or_else(crowd).or_else(|| Some(self.context.health.doubt()?.0))
-    }
-
-    /// Since when too many requests for other keys are in flight.
-    fn crowded(&self) -> Option<Nanos> {
-        self.flight.as_ref()?.crowded
+        own.or_else(|| Some(self.context.health.doubt()?.0))
     }
 
     /// Whether requests for this key have failed for so long that callers are served without Redis.
@@ -116,7 +110,7 @@ impl<P: Scripted> KeyLine<P> {
     pub(crate) fn give_up_on_flight(&mut self) {
         let (now, deadline) = (self.now(), self.context.options.deadline);
         let Some(flight) = &mut self.flight else { return };
-        if flight.until.is_some_and(|until| until <= now) {
+        if flight.until <= now {
             return self.lose_flight(&format!("nothing was heard of it within {deadline:?}"));
         }
         // A request that later ones overtake returns its slot: only its own node or script is slow. So does one that
@@ -128,24 +122,6 @@ impl<P: Scripted> KeyLine<P> {
                 self.returned = flight.slot.take();
             }
         }
-        // Callers wait for a slot and the reply no longer than for Redis.
-        if flight.crowded.is_none_or(|since| now < since.saturating_add(deadline)) {
-            return;
-        }
-        flight.crowded = Some(now);
-        let is_sent = flight.request.is_some();
-        let (unsent, sent) = (self.crowd(Effect::None), self.crowd(Effect::Unknown));
-        let over: Vec<_> = self.roster.unanswered().collect();
-        for id in over {
-            match self.roster[id].stage.is_asked() {
-                true => self.turn_away(id, self.without_redis(sent.clone())),
-                false if is_sent => {}
-                false => self.turn_away(id, self.without_redis(unsent.clone())),
-            }
-        }
-        if !is_sent {
-            refuse_all(self.outbox.take_all(), &unsent);
-        }
     }
 
     /// The task of a flight has ended early, as by a panic.
@@ -155,11 +131,11 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
+    /// The line goes on without the task, which may have waited for a slot all the time.
     fn lose_flight(&mut self, why: &str) {
         let Some(flight) = self.flight.take() else { return };
         self.returned = flight.slot;
         let effect = if flight.request.is_some() { Effect::Unknown } else { Effect::None };
-        // One that was not made yet fails for all.
         let (kind, policy) = (RequestKind::Change(Vec::new()), self.agreement.number);
         let unmade = InFlightRequest { calls: Vec::new(), kind, at: flight.at, policy };
         let failure = Failure::new(effect, why.into());
@@ -210,12 +186,10 @@ impl<P: Scripted> KeyLine<P> {
         let collects = self.roster.served > 0 && self.flight.is_none() && self.has_business();
         let collected = Some(self.collect_until)
             .filter(|&until| until > self.now() && (collects || self.roster.queue.holds_back()));
-        let deadline = self.context.options.deadline;
-        let crowded = self.crowded().map(|since| since.saturating_add(deadline));
         let flight = self.flight.as_ref();
         let look = flight.and_then(|flight| flight.slot.as_ref().map(|_| flight.look_at));
-        let until = flight.and_then(|flight| flight.until);
-        look.into_iter().chain(until).chain(crowded).chain(collected).min()
+        let until = flight.map(|flight| flight.until);
+        look.into_iter().chain(until).chain(collected).min()
     }
 
     /// Sets the alarm for the next event. Returns what is left to do after the lock is released.
@@ -227,7 +201,8 @@ impl<P: Scripted> KeyLine<P> {
             // The first waiter that sees how long it has to wait moves the clock.
             self.roster.queue.wake_all();
         }
-        self.roster.arm(due, self.now(), alarm)
+        let timer_task = self.roster.queue.arm(due, self.time.latest(), alarm);
+        self.roster.queue.after_unlock(timer_task)
     }
 
     /// The alarm went off: it has to be set again.

@@ -1,4 +1,4 @@
-//! Nothing grows for ever: waiters, changes, and the lines of keys.
+//! Nothing grows for ever: waiters, and the lines of keys.
 
 use std::time::Duration;
 
@@ -18,16 +18,6 @@ fn waiters_of_a_key_are_bounded_by_default() {
     let last = callers.pop().expect("one more");
     assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
     assert!(matches!(last.now_or_never(), Some(Err(Error::QueueFull { .. }))));
-}
-
-/// The server does not answer, and callers give up and ask again.
-#[test]
-fn questions_of_callers_that_left_are_bounded() {
-    let limiter = builder(slow(), Hand::default()).clock(ManualClock::new()).build();
-    let ask = || Box::pin(limiter.quota()).now_or_never();
-    let pending = (0..200_000).filter(|_| ask().is_none()).count();
-    assert_eq!(pending, 100_000);
-    assert!(matches!(ask(), Some(Err(Error::QueueFull { .. }))));
 }
 
 /// Answers at once.
