@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::grant::RedisGrant;
 use super::limiter::RedisRateLimiter;
-use super::line::change::{KeyChange, Report, confirmed};
+use super::line::change::{KeyChange, Report};
 use super::line::waiter::{Booking, GrantInfo, Outcome, Turn};
 use super::script::{Scripted, wire};
 use crate::clock::Clock;
@@ -127,7 +127,7 @@ impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
         context: &mut Context<'_>,
     ) -> Poll<Result<RedisGrant<P, C>, Error>> {
         let Self { shared, .. } = limiter;
-        let (clock, observer) = (limiter.clock(), &shared.core.context.observer);
+        let (clock, observer) = (limiter.clock(), &shared.context.observer);
         loop {
             match &mut place.progress {
                 Progress::Outside => {
@@ -152,7 +152,7 @@ impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
                     Some(Outcome::Refused(error)) => return Poll::Ready(Err(error)),
                     // Redis is away: asks the local limiter, with the time that is left.
                     Some(Outcome::Local) => {
-                        let Some(local) = &shared.core.local else {
+                        let Some(local) = &shared.context.local else {
                             unreachable!("`Outcome::Local` needs a local limiter")
                         };
                         let now = clock.now();
@@ -250,21 +250,21 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
             line.stats.pauses += 1;
             line.request(KeyChange::of(todo))
         });
-        self.shared.core.context.observer.paused(duration);
-        if let Some(local) = &self.shared.core.local {
+        self.shared.context.observer.paused(duration);
+        if let Some(local) = &self.shared.context.local {
             // Redis is paused even if the local limiter has too many keys.
             let _ = local.at(&self.shared.key).pause_for(duration);
         }
-        confirmed(answer).await.map(drop)
+        answer.await.unwrap_or(Ok(None)).map(drop)
     }
 
     async fn resume(&self) -> Result<(), Error> {
         let answer = self.shared.with_lock(|line| line.request(KeyChange::of(vec![b'E'])));
-        if let Some(local) = &self.shared.core.local {
+        if let Some(local) = &self.shared.context.local {
             let _ = local.at(&self.shared.key).resume();
         }
-        self.shared.core.context.observer.report(&Event::Resumed);
-        confirmed(answer).await.map(drop)
+        self.shared.context.observer.report(&Event::Resumed);
+        answer.await.unwrap_or(Ok(None)).map(drop)
     }
 
     async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
@@ -330,11 +330,11 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
     }
 
     fn waits(&self) -> Waits {
-        self.shared.core.context.observer.waits()
+        self.shared.context.observer.waits()
     }
 
     fn clock(&self) -> &Clock {
-        &self.shared.core.context.options.clock
+        &self.shared.context.options.clock
     }
 
     #[cfg(feature = "metrics")]
@@ -343,7 +343,7 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
     }
 
     fn name(&self) -> Option<&str> {
-        self.shared.core.context.observer.name()
+        self.shared.context.observer.name()
     }
 }
 

@@ -5,26 +5,35 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::connection::random;
 use super::counters::Counters;
 use super::health::Health;
-use super::options::Options;
+use super::options::{Options, Unavailable};
 use super::script::wire::{PolicyHeader, Rank, Terms};
 use super::script::{Scripted, Scripts};
+use crate::keyed::KeyedRateLimiter;
 use crate::observe::Observer;
 use crate::sync::Mutex;
 use crate::units::Nanos;
+
+/// The slots of keys whose requests fail.
+const FAILING: usize = 16;
 
 /// A place of a request in flight.
 pub(super) type Slot = OwnedSemaphorePermit;
 
 /// What the line of a key needs of its limiter.
-pub(super) struct Context<P> {
+pub(super) struct Context<P: Scripted> {
     pub(super) options: Options<P>,
+    pub(super) policy: P,
+    /// In use while Redis is away.
+    pub(super) local: Option<KeyedRateLimiter<Arc<str>, P>>,
     pub(super) scripts: Arc<Scripts>,
     pub(super) health: Health,
     /// Slots for the requests in flight, at most one for each key; and those of keys whose requests fail, so that
-    /// thousands of keys on a mute node leave slots to the others.
+    /// thousands of keys on a mute node leave slots to the others. Of these, how many there are beyond [`FAILING`].
     pub(super) slots: [Arc<Semaphore>; 2],
+    wider: Mutex<usize>,
     pub(super) counters: Mutex<Counters>,
     pub(super) observer: Arc<Observer>,
     /// Distinguishes this limiter from those of other processes.
@@ -33,17 +42,43 @@ pub(super) struct Context<P> {
 }
 
 impl<P: Scripted> Context<P> {
-    pub(super) fn new(options: Options<P>, random: u64) -> Self {
-        let most = options.max_requests;
+    pub(super) fn new(options: Options<P>, policy: P) -> Self {
+        let random = random();
+        let local = match &options.unavailable {
+            Unavailable::Local(policy) => {
+                let local = KeyedRateLimiter::builder(policy.clone())
+                    .clock(options.clock.clone())
+                    .absent_is_new(true)
+                    .max_waiters(options.max_waiters)
+                    .max_queued_permits(options.max_queued_permits);
+                Some(local.build())
+            }
+            _ => None,
+        };
         Self {
-            slots: [most, most.div_ceil(2)].map(|most| Arc::new(Semaphore::new(most))),
-            health: Health::new(options.max_retry_pause, random),
+            slots: [options.max_requests, FAILING].map(|most| Arc::new(Semaphore::new(most))),
+            wider: Mutex::default(),
+            health: Health::new(random),
             observer: Observer::new(options.reports.clone()),
             started: options.clock.now(),
             options,
+            policy,
+            local,
             scripts: Scripts::of::<P>(),
             counters: Mutex::default(),
             id: random.to_le_bytes(),
+        }
+    }
+
+    /// A key that has failed was answered: others of its node may be well again. It leaves its slot to them, and one more,
+    /// so that twice as many try with each round trip. Each failure takes one away again.
+    pub(super) fn widen(&self, is_answered: bool) {
+        let (failing, mut wider) = (&self.slots[1], self.wider.lock());
+        if !is_answered {
+            *wider -= failing.forget_permits((*wider).min(1));
+        } else if *wider < self.options.max_requests {
+            failing.add_permits(1);
+            *wider += 1;
         }
     }
 
@@ -84,7 +119,7 @@ mod tests {
         pub(in crate::redis) fn with(policy: P) -> Arc<Self> {
             let connection = Reconnecting::open("redis://127.0.0.1/").expect("an address");
             let limiter = RedisRateLimiter::new(policy, connection, "key");
-            Arc::clone(&limiter.shared.core.context)
+            Arc::clone(&limiter.shared.context)
         }
     }
 

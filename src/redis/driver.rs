@@ -1,6 +1,5 @@
 //! The task that sends the requests of a key, and the way into its queue that starts it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
@@ -11,6 +10,7 @@ use super::script::Scripted;
 use super::shared::SharedKey;
 use crate::clock::OnAlarm;
 use crate::limiter::Limiter;
+use crate::unwinding::in_drop;
 use crate::wait_queue::End;
 
 impl<P: Scripted, C: Connection> SharedKey<P, C> {
@@ -19,15 +19,15 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     pub(super) fn with_lock<R>(&self, act: impl FnOnce(&mut KeyLine<P>) -> R) -> R {
         let (result, driver) = self.act(false, act);
         if let Some(driver) = driver {
-            self.core.connection.spawn(Box::pin(driver.drive()));
+            self.connection.spawn(Box::pin(driver.drive()));
         }
         result
     }
 
     /// As [`KeyLine::close`], of the local limiter as well.
     pub(super) fn end(&self, end: End<'_>) -> bool {
-        let (clock, key) = (&self.core.context.options.clock, &self.key);
-        let local = || self.core.local.as_ref().is_none_or(|local| local.at(key).end(end));
+        let (clock, key) = (&self.context.options.clock, &self.key);
+        let local = || self.context.local.as_ref().is_none_or(|local| local.at(key).end(end));
         let answer = clock.ask(|| self.with_lock(|line| line.close(end)));
         answer && (matches!(end, End::IsClosed) || local())
     }
@@ -50,7 +50,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         let driver = self.driver(&mut line);
         line.hold_back(lands);
         line.wake_if_drained();
-        let clock = &self.core.context.options.clock;
+        let clock = &self.context.options.clock;
         let after_unlock = line.arm(|| clock.alarm(self.this.clone()));
         // A caller that waits for a change does not move a clock that advances by itself.
         let moves = clock.advances_by_itself() && line.has_changes();
@@ -92,11 +92,11 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
     async fn drive(mut self) {
         let shared = Arc::clone(&self.shared);
         while let Some(flight) = self.flight {
-            let mut slot = Arc::clone(&self.slots).acquire_owned().await.ok();
+            let slot = Arc::clone(&self.slots).acquire_owned().await.ok();
             // If there is nothing to send any more, another task is spawned for the next request.
-            let request = shared.with_lock(|line| line.begin(flight, &mut slot));
+            let request = shared.with_lock(|line| line.begin(flight, slot));
             let Some(request) = request else { break };
-            let end = shared.core.connection.run(&request).await;
+            let end = shared.connection.run(&request).await;
             let next = shared.act(true, |line| line.land(flight, end)).1;
             self.flight = None;
             if let Some(mut next) = next {
@@ -110,9 +110,6 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
 impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
     fn drop(&mut self) {
         let Some(flight) = self.flight.take() else { return };
-        // A second panic would end the process.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            self.shared.with_lock(|line| line.abandon(flight));
-        }));
+        in_drop(|| self.shared.with_lock(|line| line.abandon(flight)));
     }
 }

@@ -46,7 +46,6 @@ pub(super) struct Health {
     answered_sent: AtomicU64,
     /// When the last outage of all ended.
     recovered: AtomicU64,
-    max_pause: Duration,
     random: u64,
 }
 
@@ -61,6 +60,9 @@ struct Trouble {
 
 /// While Redis is down, a key looks again whether it may probe after a time of this length at least and at most.
 const LOOK: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
+
+/// The longest pause between two attempts, on average. Each is random, so that processes do not keep step.
+const MAX_PAUSE: Duration = Duration::from_millis(250);
 
 /// Consecutive failures of the requests for one key, or for all.
 #[derive(Debug)]
@@ -83,10 +85,10 @@ impl Outage {
         Self { since, until, retry_at: since, pause, random, error }
     }
 
-    pub(super) fn failed(&mut self, health: &Health, now: Nanos, error: &StoreError) {
+    pub(super) fn failed(&mut self, now: Nanos, error: &StoreError) {
         self.error = error.clone();
         self.retry_at = now.saturating_add(about(&mut self.random, self.pause));
-        self.pause = (self.pause * 2).max(Duration::from_millis(1)).min(health.max_pause);
+        self.pause = (self.pause * 2).max(Duration::from_millis(1)).min(MAX_PAUSE);
     }
 }
 
@@ -106,8 +108,8 @@ pub(super) fn whole(duration: Duration) -> Duration {
 }
 
 impl Health {
-    pub(super) fn new(max_pause: Duration, random: u64) -> Self {
-        Self { max_pause, random: random | 1, ..Self::default() }
+    pub(super) fn new(random: u64) -> Self {
+        Self { random: random | 1, ..Self::default() }
     }
 
     /// Whether a request that was sent at `sent` is not merely in a crowd in front of a server: a later one was
@@ -212,7 +214,7 @@ impl Health {
             let outage = Outage::new(since, deadline, error, self.random);
             Trouble { outage, is_down: false, is_probed: false }
         });
-        trouble.outage.failed(self, now, error);
+        trouble.outage.failed(now, error);
         trouble.pass(now)
     }
 
@@ -260,7 +262,7 @@ mod tests {
     /// Down at the deadline after the last reply, or after the first request that failed if that was sent later.
     #[test]
     fn redis_is_down_after_a_deadline_without_a_reply() {
-        let health = Health::new(Duration::from_millis(8), 1);
+        let health = Health::new(1);
         assert!(health.is_well() && health.pass(at(1)).is_none());
         health.well(at(10), at(9));
         assert!(health.failed(at(20), (at(5), false), DEADLINE, None, &error()).is_none());
@@ -287,18 +289,17 @@ mod tests {
     #[test]
     fn pauses_grow_to_the_longest() {
         let longest = Duration::from_millis(8);
-        let health = Health::new(longest, 1);
         let mut outage = Outage::new(at(1), DEADLINE, &error(), 77);
         assert_eq!((outage.until, outage.retry_at), (at(501), at(1)));
         let mut pauses = Vec::new();
-        for ms in [0, 1, 2, 4, 8, 8] {
-            outage.failed(&health, at(600), &error());
+        for ms in [0, 1, 2, 4, 8, 16, 32, 64, 128, 250, 250] {
+            outage.failed(at(600), &error());
             let pause = outage.retry_at.since(at(600));
             let about = Duration::from_millis(ms);
             assert!(about / 2 <= pause && pause <= about * 3 / 2, "{pause:?} about {about:?}");
             pauses.push(pause);
         }
-        assert_ne!(pauses[4], pauses[5], "at random");
+        assert_ne!(pauses[9], pauses[10], "at random");
         let mut random = 5;
         let many: Vec<_> = (0..1_000).map(|_| about(&mut random, longest)).collect();
         assert!(many.iter().all(|time| time.subsec_nanos() % 1_000 == 0), "whole microseconds");
@@ -313,7 +314,7 @@ mod tests {
     /// One that waits in front of a server is not passed over: nothing that was sent later is answered.
     #[test]
     fn a_request_is_passed_over_by_later_ones_or_by_silence() {
-        let health = Health::new(DEADLINE, 1);
+        let health = Health::new(1);
         let time = Duration::from_millis(30);
         health.well(at(100), at(60));
         assert!(!health.has_passed_over(at(50), at(129), time), "sent at about the same time");
@@ -331,7 +332,7 @@ mod tests {
     /// One key at a time; the others look again.
     #[test]
     fn keys_take_turns_to_probe() {
-        let health = Health::new(Duration::from_secs(1), 1);
+        let health = Health::new(1);
         assert_eq!((health.may_send(at(1)), health.look_at(at(1))), (SendPermission::Ask, None));
         let fail = |is_probe| health.failed(at(2), (at(1), is_probe), DEADLINE, None, &error());
         (0..9).for_each(|_| drop(fail(false)));
@@ -340,7 +341,7 @@ mod tests {
         assert_eq!(health.may_send(at(501)), SendPermission::Probe);
         health.probe();
         assert_eq!(health.may_send(at(501)), SendPermission::Wait);
-        assert_eq!(health.look_at(at(501)), Some(at(757)), "another probes");
+        assert_eq!(health.look_at(at(501)), Some(at(629)), "another probes");
         fail(false);
         assert_eq!(health.may_send(at(501)), SendPermission::Wait, "and goes on");
         fail(true);

@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
 use super::counters::Counters;
 use super::health::State;
-use super::line::change::{KeyChange, confirmed};
+use super::line::change::KeyChange;
 use super::script::Scripted;
 use super::shared::{Keys, SharedKey};
 use crate::clock::Clock;
@@ -56,6 +56,7 @@ use crate::wait_queue::End;
 /// limiter.blocking_acquire(1)?;
 /// # Ok(()) }
 /// ```
+#[derive(Clone)]
 pub struct RedisRateLimiter<P: Scripted, C: Connection = Reconnecting> {
     pub(super) keys: Arc<Keys<P, C>>,
     pub(super) shared: Arc<SharedKey<P, C>>,
@@ -209,8 +210,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     async fn change_policy(&self, policy: P, rate: Option<Rate>) -> Result<(), Error> {
         let answer = self.shared.with_lock(|line| line.set_policy(policy));
-        confirmed(answer).await.map(drop)?;
-        self.shared.core.context.observer.report(&Event::PolicyChanged { rate });
+        answer.await.unwrap_or(Ok(None)).map(drop)?;
+        self.shared.context.observer.report(&Event::PolicyChanged { rate });
         Ok(())
     }
 
@@ -272,7 +273,14 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     pub async fn flush(&self) -> Result<(), Error> {
         let mut flushed = Ok(());
         for key in self.keys.all() {
-            flushed = flushed.and(flush(&key).await);
+            // Bookings of the reply that no caller takes are given back after the first round.
+            for _ in 0..2 {
+                let answer = key.with_lock(|line| {
+                    (!line.has_told_all()).then(|| line.request(KeyChange::of(Vec::new())))
+                });
+                let Some(answer) = answer else { break };
+                flushed = flushed.and(answer.await.unwrap_or(Ok(None)).map(drop));
+            }
         }
         flushed
     }
@@ -287,14 +295,14 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// [builder](super::RedisRateLimiterBuilder::max_waiters).
     #[must_use]
     pub fn max_waiters(&self) -> usize {
-        self.shared.core.context.options.max_waiters
+        self.shared.context.options.max_waiters
     }
 
     /// Returns the maximum number of permits that the waiters of a key in this process together may ask
     /// for; `u64::MAX` if the [builder](super::RedisRateLimiterBuilder::max_queued_permits) set none.
     #[must_use]
     pub fn max_queued_permits(&self) -> u64 {
-        self.shared.core.context.options.max_queued_permits
+        self.shared.context.options.max_queued_permits
     }
 
     /// Returns what this process has granted and refused at this key, while it is in [memory](Self::len).
@@ -308,10 +316,10 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         let rate = self.policy().steady_rate();
         observe::observe(&self.keys, move |keys| {
             let (stats, waiting) = keys.total();
-            let counters = *keys.core.context.counters.lock();
+            let counters = *keys.context.counters.lock();
             let redis = Some([counters.requests, counters.failed, counters.without_redis]);
             let counted = observe::Observation { stats, waiting, redis, ..Default::default() };
-            let waits = keys.core.context.observer.waits();
+            let waits = keys.context.observer.waits();
             observe::Observation { waits, rate, ..counted }
         })
     }
@@ -319,7 +327,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Returns the request counters, all keys together.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        *self.shared.core.context.counters.lock()
+        *self.shared.context.counters.lock()
     }
 
     /// Returns the number of keys in the memory of this process: those with handles, waiters or something left to
@@ -333,23 +341,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Whether Redis can be reached, as far as this process knows.
     #[must_use]
     pub fn state(&self) -> State {
-        self.shared.core.context.health.state()
+        self.shared.context.health.state()
     }
-}
-
-/// Waits until Redis knows all that was given back at a key.
-async fn flush<P: Scripted, C: Connection>(key: &SharedKey<P, C>) -> Result<(), Error> {
-    // Bookings of the reply that no caller takes are given back after the first round.
-    for _ in 0..2 {
-        let answer = key.with_lock(|line| {
-            (!line.has_told_all()).then(|| line.request(KeyChange::of(Vec::new())))
-        });
-        match answer {
-            Some(answer) => confirmed(answer).await?,
-            None => break,
-        };
-    }
-    Ok(())
 }
 
 impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
@@ -381,19 +374,10 @@ impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
     }
 }
 
-impl<P: Scripted, C: Connection> Clone for RedisRateLimiter<P, C> {
-    fn clone(&self) -> Self {
-        Self { keys: Arc::clone(&self.keys), shared: Arc::clone(&self.shared) }
-    }
-}
-
 impl<P: Scripted + fmt::Debug, C: Connection> fmt::Debug for RedisRateLimiter<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("RedisRateLimiter");
-        if let Some(name) = self.name() {
-            shown.field("name", &name);
-        }
-        shown
+        f.debug_struct("RedisRateLimiter")
+            .field("name", &self.name())
             .field("key", &self.shared.key)
             .field("policy", &self.policy())
             .field("state", &self.state())

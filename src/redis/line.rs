@@ -45,10 +45,10 @@ use tokio::sync::oneshot;
 use crate::clock::Monotone;
 use crate::error::store::StoreError;
 use crate::observe::Event;
-use crate::redis::context::{Context, Slot};
+use crate::redis::connection::random;
+use crate::redis::context::Context;
 use crate::redis::options::Unavailable;
 use crate::redis::script::Scripted;
-use crate::redis::script::wire::PolicyHeader;
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
@@ -78,8 +78,6 @@ pub(crate) struct KeyLine<P: Scripted> {
     flight: Option<Flight<P::Cost>>,
     /// How many there have been.
     flights: u64,
-    /// The slot of the last request: dropped after the lock is released, as it wakes a task.
-    pub(crate) returned: Option<Slot>,
     /// The last request was for changes: the next is for waiters.
     changed_last: bool,
     /// How long the next request waits for callers that the last reply has served.
@@ -98,22 +96,17 @@ pub(crate) struct KeyLine<P: Scripted> {
 
 /// What others ask of a line.
 impl<P: Scripted> KeyLine<P> {
-    pub(crate) fn new(
-        key: Arc<str>,
-        context: Arc<Context<P>>,
-        policy: P,
-        header: PolicyHeader,
-        seed: u64,
-    ) -> Self {
+    pub(crate) fn new(key: Arc<str>, context: Arc<Context<P>>) -> Self {
+        let policy = context.policy.clone();
+        let header = context.own_header(&policy);
         Self {
             key,
             time: Monotone::new(context.options.clock.now()),
             context,
             roster: Roster::new(),
-            pacing: Pacing::new(seed),
+            pacing: Pacing::new(random()),
             flight: None,
             flights: 0,
-            returned: None,
             changed_last: false,
             collect_until: Nanos::ZERO,
             outbox: Outbox::default(),

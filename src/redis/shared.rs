@@ -8,26 +8,16 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::context::Context;
 use super::line::{KeyLine, UNUSED};
-use super::options::{Options, Unavailable};
 use super::script::Scripted;
 use crate::clock::{Alarm, OnAlarm};
-use crate::keyed::KeyedRateLimiter;
 use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard};
 use crate::wait_queue::{AfterUnlock, End};
 
-/// What all keys of a limiter share.
-pub(super) struct SharedLimiter<P: Scripted, C> {
-    pub(super) connection: C,
-    pub(super) context: Arc<Context<P>>,
-    /// In use while Redis is away.
-    pub(super) local: Option<KeyedRateLimiter<Arc<str>, P>>,
-    policy: P,
-}
-
 /// The lines of all keys.
 pub(super) struct Keys<P: Scripted, C> {
-    pub(super) core: Arc<SharedLimiter<P, C>>,
+    connection: C,
+    pub(super) context: Arc<Context<P>>,
     lines: Mutex<Lines<P, C>>,
     this: Weak<Self>,
 }
@@ -49,14 +39,14 @@ struct Lines<P: Scripted, C> {
 const STEP: usize = 1024;
 
 impl<P: Scripted, C: Connection> Keys<P, C> {
-    pub(super) fn new(core: Arc<SharedLimiter<P, C>>) -> Arc<Self> {
+    pub(super) fn new(connection: C, context: Arc<Context<P>>) -> Arc<Self> {
         let (by_key, round, dropped, is_closed, alarm, is_armed) = Default::default();
         let lines = Mutex::new(Lines { by_key, round, dropped, is_closed, alarm, is_armed });
-        Arc::new_cyclic(|this: &Weak<Self>| Self { core, lines, this: this.clone() })
+        Arc::new_cyclic(|this: &Weak<Self>| Self { connection, context, lines, this: this.clone() })
     }
 
     fn set_alarm(&self, lines: &mut Lines<P, C>, after: Duration) {
-        let clock = &self.core.context.options.clock;
+        let clock = &self.context.options.clock;
         // One key is the limiter's own.
         lines.is_armed = lines.round.len() > 1 && clock.sounds_without_callers();
         if lines.is_armed {
@@ -74,7 +64,11 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
             lines.look_at_next();
         }
         let line = lines.by_key.get(&key).cloned().unwrap_or_else(|| {
-            let line = SharedKey::new(Arc::clone(&self.core), Arc::clone(&key));
+            let line = SharedKey::new(
+                self.connection.clone(),
+                Arc::clone(&self.context),
+                Arc::clone(&key),
+            );
             if lines.is_closed {
                 let _ = line.line.lock().close(End::Serve);
             }
@@ -149,44 +143,20 @@ impl<P: Scripted, C: Connection> Lines<P, C> {
     }
 }
 
-impl<P: Scripted, C> SharedLimiter<P, C> {
-    pub(super) fn new(policy: P, connection: C, options: Options<P>) -> Arc<Self> {
-        let local = match &options.unavailable {
-            Unavailable::Local(policy) => {
-                let local = KeyedRateLimiter::builder(policy.clone())
-                    .clock(options.clock.clone())
-                    .absent_is_new(true)
-                    .max_waiters(options.max_waiters)
-                    .max_queued_permits(options.max_queued_permits);
-                Some(local.build())
-            }
-            _ => None,
-        };
-        Arc::new(Self {
-            connection,
-            context: Arc::new(Context::new(options, crate::redis::connection::random())),
-            local,
-            policy,
-        })
-    }
-}
-
 /// One key.
 pub(super) struct SharedKey<P: Scripted, C> {
-    pub(super) core: Arc<SharedLimiter<P, C>>,
+    pub(super) connection: C,
+    pub(super) context: Arc<Context<P>>,
     pub(super) key: Arc<str>,
     pub(super) line: Mutex<KeyLine<P>>,
     pub(super) this: Weak<Self>,
 }
 
 impl<P: Scripted, C: Connection> SharedKey<P, C> {
-    fn new(core: Arc<SharedLimiter<P, C>>, key: Arc<str>) -> Arc<Self> {
+    fn new(connection: C, context: Arc<Context<P>>, key: Arc<str>) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
-            let (context, policy) = (Arc::clone(&core.context), core.policy.clone());
-            let header = context.own_header(&policy);
-            let seed = crate::redis::connection::random();
-            let line = KeyLine::new(Arc::clone(&key), context, policy, header, seed);
-            Self { core, key, line: Mutex::new(line), this: this.clone() }
+            let line = KeyLine::new(Arc::clone(&key), Arc::clone(&context));
+            Self { connection, context, key, line: Mutex::new(line), this: this.clone() }
         })
     }
 
@@ -197,16 +167,15 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 
     /// Whether callers are served without Redis, for this key or for all.
     pub(super) fn is_away(&self) -> bool {
-        self.core.context.health.down().is_some() || self.line.lock().is_away()
+        self.context.health.down().is_some() || self.line.lock().is_away()
     }
 
     /// Unlocks, and does the work that must not be done under the lock.
     pub(super) fn unlock(&self, mut line: MutexGuard<'_, KeyLine<P>>, after_unlock: AfterUnlock) {
-        let (events, slot) = (std::mem::take(&mut line.events), line.returned.take());
+        let events = std::mem::take(&mut line.events);
         drop(line);
-        drop(slot);
         // The listener runs before the callers of the same request wake up; they do even if it panics.
-        let observer = &self.core.context.observer;
+        let observer = &self.context.observer;
         let told = catch_unwind(AssertUnwindSafe(|| {
             events.iter().for_each(|event| observer.report(event));
         }));

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{Effect, Failure, ends_connection};
 use super::request::{Reply, Request};
-use super::{Connection, DOUBT, IDLE, RequestNumber, echo, evaluate, send, without_delay};
+use super::{Connection, DOUBT, IDLE, echo, evaluate, next_number, send, without_delay};
 use crate::redis::sender;
 use crate::sync::Mutex;
 
@@ -41,14 +41,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Reconnecting {
     state: Arc<ReconnectingState>,
+    connect_timeout: Duration,
+    idle: Duration,
 }
 
 type Connecting = Pin<Box<dyn Future<Output = Result<MultiplexedConnection, RedisError>> + Send>>;
 
 struct ReconnectingState {
-    connect: Arc<dyn Fn() -> Connecting + Send + Sync>,
-    connect_timeout: Duration,
-    idle: Duration,
+    connect: Box<dyn Fn() -> Connecting + Send + Sync>,
     current: Mutex<Current>,
     made: AtomicU64,
 }
@@ -97,9 +97,9 @@ impl Open {
 
     /// Asks for an echo. What it is to be, and what it is.
     async fn echo(&self, key: &str) -> (Value, Result<Value, RedisError>) {
-        let number = RequestNumber::next();
+        let number = next_number();
         let echoed = send(self.connection.clone(), echo(key, number)).await;
-        (Value::BulkString(number.bytes().to_vec()), echoed)
+        (Value::BulkString(number.to_le_bytes().to_vec()), echoed)
     }
 
     fn answered(&self) {
@@ -168,31 +168,23 @@ impl Reconnecting {
         F: Fn() -> C + Send + Sync + 'static,
         C: Future<Output = Result<MultiplexedConnection, RedisError>> + Send + 'static,
     {
-        Self::of(Arc::new(move || Box::pin(connect())), CONNECT_TIMEOUT, IDLE)
+        let connect = Box::new(move || Box::pin(connect()) as Connecting);
+        let (current, made) = (Mutex::default(), AtomicU64::new(0));
+        let state = Arc::new(ReconnectingState { connect, current, made });
+        Self { state, connect_timeout: CONNECT_TIMEOUT, idle: IDLE }
     }
 
     /// The same connection, tried before its use when there was no reply for this time.
     #[cfg(test)]
     pub(crate) fn idle(self, idle: Duration) -> Self {
-        Self::of(Arc::clone(&self.state.connect), self.state.connect_timeout, idle)
+        Self { idle, ..self }
     }
 
     /// How long connecting may take, handshakes and all; by default 5 s. Requests meanwhile wait until their own
-    /// deadline. What this returns shares no connection with `self`.
+    /// deadline.
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
-        Self::of(Arc::clone(&self.state.connect), timeout, self.state.idle)
-    }
-
-    fn of(
-        connect: Arc<dyn Fn() -> Connecting + Send + Sync>,
-        connect_timeout: Duration,
-        idle: Duration,
-    ) -> Self {
-        let (current, made) = (Mutex::default(), AtomicU64::new(0));
-        Self {
-            state: Arc::new(ReconnectingState { connect, connect_timeout, idle, current, made }),
-        }
+        Self { connect_timeout: timeout, ..self }
     }
 
     /// Returns the number of connections made so far: the first, and one after each loss.
@@ -200,12 +192,10 @@ impl Reconnecting {
     pub fn connections(&self) -> u64 {
         self.state.made.load(Ordering::Relaxed)
     }
-}
 
-impl ReconnectingState {
-    async fn connection(self: &Arc<Self>, request: &Request) -> Result<Arc<Open>, Failure> {
+    async fn connection(&self, request: &Request) -> Result<Arc<Open>, Failure> {
         let mut renewal = {
-            let mut current = self.current.lock();
+            let mut current = self.state.current.lock();
             let idle = |open: &&Arc<Open>| open.answered.lock().elapsed() < self.idle;
             if let Some(open) = current.open.as_ref().filter(idle) {
                 return Ok(Arc::clone(open));
@@ -220,35 +210,35 @@ impl ReconnectingState {
     }
 
     /// The task that makes the next connection, or finds within `time` that the last one answers.
-    fn renewal(self: &Arc<Self>, current: &mut Current, key: &Arc<str>, time: Duration) -> Renewal {
+    fn renewal(&self, current: &mut Current, key: &Arc<str>, time: Duration) -> Renewal {
         // Closed if the task has ended early.
         if let Some(renewal) = current.renewal.as_ref().filter(|it| it.has_changed().is_ok()) {
             return renewal.clone();
         }
         let (done, renewal) = watch::channel(None);
         current.renewal = Some(renewal.clone());
-        let (state, old, key) = (Arc::clone(self), current.open.clone(), Arc::clone(key));
+        let (this, old, key) = (self.clone(), current.open.clone(), Arc::clone(key));
         sender::spawn(async move {
             let outcome = match old {
                 Some(open) if open.answers(&key, time).await => Ok(open),
-                _ => state.connect().await,
+                _ => this.connect().await,
             };
-            *state.current.lock() = Current { open: outcome.clone().ok(), renewal: None };
+            *this.state.current.lock() = Current { open: outcome.clone().ok(), renewal: None };
             done.send_replace(Some(outcome));
         });
         renewal
     }
 
     async fn connect(&self) -> Result<Arc<Open>, Failure> {
-        let connected = timeout(self.connect_timeout, (self.connect)()).await;
+        let connected = timeout(self.connect_timeout, (self.state.connect)()).await;
         let connection = connected.map_err(|_| not_connected(self.connect_timeout))??;
-        self.made.fetch_add(1, Ordering::Relaxed);
+        self.state.made.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Open { connection, answered: Mutex::new(Instant::now()) }))
     }
 
     /// A request that was sent at `sent` got no reply in time.
-    fn doubt(self: &Arc<Self>, open: &Arc<Open>, key: &Arc<str>, sent: Instant) {
-        let mut current = self.current.lock();
+    fn doubt(&self, open: &Arc<Open>, key: &Arc<str>, sent: Instant) {
+        let mut current = self.state.current.lock();
         let is_current = current.open.as_ref().is_some_and(|current| Arc::ptr_eq(current, open));
         if is_current && *open.answered.lock() < sent {
             drop(self.renewal(&mut current, key, DOUBT));
@@ -257,7 +247,7 @@ impl ReconnectingState {
 
     /// Others may have a new one already.
     fn forget(&self, open: &Arc<Open>) {
-        self.current.lock().open.take_if(|current| Arc::ptr_eq(current, open));
+        self.state.current.lock().open.take_if(|current| Arc::ptr_eq(current, open));
     }
 }
 
@@ -267,24 +257,23 @@ fn not_connected(time: Duration) -> Failure {
 
 impl Connection for Reconnecting {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        let state = &self.state;
         let start = Instant::now();
         let end = start + request.deadline;
         // Nothing is sent yet, however that ends.
-        let open = timeout_at(end, state.connection(request)).await;
+        let open = timeout_at(end, self.connection(request)).await;
         let open = open.unwrap_or_else(|_| Err(not_connected(request.deadline)));
         let open = open.map_err(|failure| Failure { effect: Effect::None, ..failure })?;
         let outcome = evaluate(request, |command| open.send(&request.key, command));
         let Ok(outcome) = timeout_at(end, outcome).await else {
-            state.doubt(&open, &request.key, start);
+            self.doubt(&open, &request.key, start);
             return Err(Failure::late(request.deadline));
         };
         open.answered();
         if outcome.as_ref().is_err_and(ends_connection) {
-            state.forget(&open);
+            self.forget(&open);
         }
         // The others that are under way get each other's replies, and report the same.
-        request.reply(outcome?).inspect_err(|_| state.forget(&open))
+        request.reply(outcome?).inspect_err(|_| self.forget(&open))
     }
 }
 

@@ -32,13 +32,6 @@ pub(crate) struct LimitReport<C> {
     pub(crate) more_after: Option<Duration>,
 }
 
-/// Waits for the end of a change. The line that reports it lives as long as the caller's handle.
-pub(crate) async fn confirmed<C>(
-    answer: impl Future<Output = Result<Done<C>, oneshot::error::RecvError>>,
-) -> Done<C> {
-    answer.await.unwrap_or(Ok(None))
-}
-
 /// A change of a key besides taking permits.
 pub(crate) struct KeyChange<C> {
     pub(crate) todo: Vec<u8>,

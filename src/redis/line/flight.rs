@@ -12,9 +12,8 @@ pub(super) const BATCH: usize = 1024;
 /// The kind of a request, and the callers that wait for its reply.
 pub(crate) enum RequestKind<C> {
     Take(Vec<WaiterId>),
+    /// None to probe whether the server is back, or to renew the lease.
     Change(Vec<KeyChange<C>>),
-    /// Whether the server is back.
-    Probe,
 }
 
 pub(crate) struct InFlightRequest<C> {
@@ -27,23 +26,23 @@ pub(crate) struct InFlightRequest<C> {
 }
 
 impl<C> RequestKind<C> {
+    pub(super) const PROBE: Self = Self::Change(Vec::new());
+
+    pub(super) fn is_probe(&self) -> bool {
+        matches!(self, Self::Change(changes) if changes.is_empty())
+    }
+
     /// Its changes, if it is for some.
     pub(super) fn changes(&mut self) -> &mut [KeyChange<C>] {
         match self {
             Self::Change(changes) => changes,
-            Self::Take(..) | Self::Probe => &mut [],
+            Self::Take(..) => &mut [],
         }
     }
 
     /// Whether it only asks for the state of the key.
     pub(super) fn only_looks(&self) -> bool {
         matches!(self, Self::Change(changes) if !changes.is_empty() && changes.iter().all(KeyChange::only_looks))
-    }
-}
-
-impl<C> InFlightRequest<C> {
-    pub(crate) fn is_probe(&self) -> bool {
-        matches!(self.kind, RequestKind::Probe)
     }
 }
 

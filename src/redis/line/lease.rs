@@ -70,14 +70,14 @@ impl Lease {
     }
 
     /// A request has booked that was sent at `told`.
-    pub(super) fn begin<P>(&mut self, context: &Context<P>, told: Nanos) {
+    pub(super) fn begin<P: Scripted>(&mut self, context: &Context<P>, told: Nanos) {
         if self.renew_at.is_none() {
             self.renew_from(context, told);
         }
     }
 
     /// The last report of held permits was sent at `told`.
-    fn renew_from<P>(&mut self, context: &Context<P>, told: Nanos) {
+    fn renew_from<P: Scripted>(&mut self, context: &Context<P>, told: Nanos) {
         let holds = self.held.iter().any(|&held| held > 0);
         self.renew_at = holds.then(|| told.saturating_add(context.options.lease / 3));
         if holds {
@@ -87,7 +87,7 @@ impl Lease {
 
     /// The lease in a request: the id of the process, what it holds, how long that counts, and how long the
     /// process counts as waiting if it must wait.
-    pub(super) fn write<P>(
+    pub(super) fn write<P: Scripted>(
         &mut self,
         context: &Context<P>,
         now: Nanos,

@@ -50,8 +50,9 @@ impl KeyOutage {
         let first = self.failed.map(|(first, _)| first);
         let down = health.failed(now, (sent, is_probe), deadline, first, error);
         self.failed = Some((first.unwrap_or(now), now));
+        context.widen(false);
         let new = || Outage::new(sent, deadline, error, random);
-        self.failing.get_or_insert_with(new).failed(health, now, error);
+        self.failing.get_or_insert_with(new).failed(now, error);
         // While Redis is down some key must probe.
         self.probes += u32::from(is_probe && health.state() != State::Down);
         if self.probes > PROBES {
@@ -67,6 +68,9 @@ impl KeyOutage {
         now: Nanos,
         sent: Nanos,
     ) -> Option<Event> {
+        if self.is_on() {
+            context.widen(true);
+        }
         *self = Self { last_reply: now, ..Self::default() };
         context.health.well(now, sent)
     }

@@ -55,7 +55,6 @@ impl<P: Scripted> KeyLine<P> {
             }
             return;
         };
-        self.returned = flight.slot;
         self.roster.served = 0;
         if let Some(request) = flight.request {
             self.end(request, &end);
@@ -104,13 +103,12 @@ impl<P: Scripted> KeyLine<P> {
                 }
             }
             RequestKind::Change(changes) => self.outbox.take_back(changes),
-            RequestKind::Probe => {}
         }
     }
 
     fn refuse(&mut self, kind: RequestKind<P::Cost>, error: &StoreError) {
         // A probe takes nothing, so nothing is lost with it.
-        if error.may_have_charged() && !matches!(kind, RequestKind::Probe) {
+        if error.may_have_charged() && !kind.is_probe() {
             self.context.count(|counters| counters.lost += 1);
         }
         // A key at fault is left alone.
@@ -122,9 +120,7 @@ impl<P: Scripted> KeyLine<P> {
             RequestKind::Take(ids) => {
                 for id in ids {
                     if self.roster.unask(id) {
-                        let outcome = match error.is_unavailable()
-                            || self.context.options.foreign_is_unavailable
-                        {
+                        let outcome = match error.is_unavailable() {
                             true => self.without_redis(error.clone()),
                             false => Outcome::Refused(error.clone().into()),
                         };
@@ -133,7 +129,6 @@ impl<P: Scripted> KeyLine<P> {
                 }
             }
             RequestKind::Change(changes) => refuse_all(changes, error),
-            RequestKind::Probe => {}
         }
     }
 
@@ -158,7 +153,7 @@ impl<P: Scripted> KeyLine<P> {
             self.pacing.ask_again();
             return Rest::Repeat;
         }
-        let (now, sent) = (self.now(), (request.at, request.is_probe()));
+        let (now, sent) = (self.now(), (request.at, request.kind.is_probe()));
         let down = self.outage.failed(&self.context, now, sent, &error, self.pacing.random);
         self.events.extend(down);
         if failure.effect == Effect::None { Rest::Repeat } else { Rest::Refuse(error) }
@@ -177,6 +172,7 @@ impl<P: Scripted> KeyLine<P> {
                 self.taken(ids, (request.at, request.policy), answers);
                 self.set_again();
             }
+            RequestKind::Change(changes) if changes.is_empty() => self.note_answer(request.at),
             RequestKind::Change(changes) => {
                 let reports = reports::<P>(changes, reply)?;
                 self.note_answer(request.at);
@@ -186,15 +182,12 @@ impl<P: Scripted> KeyLine<P> {
                 {
                     self.agreement.confirm(&self.context, numbers[0]);
                 }
-                if !changes.is_empty() {
-                    // Earlier replies are from before these changes.
-                    self.pacing.ask_again();
-                }
+                // Earlier replies are from before these changes.
+                self.pacing.ask_again();
                 for (change, report) in changes.drain(..).zip(reports) {
                     let _ = change.done.map(|done| done.send(Ok(report)));
                 }
             }
-            RequestKind::Probe => self.note_answer(request.at),
         }
         Some(Rest::Settled)
     }

@@ -80,7 +80,7 @@ impl<P: Scripted> KeyLine<P> {
             SendPermission::Ask => {}
             SendPermission::Probe => {
                 self.context.health.probe();
-                return Some(RequestKind::Probe);
+                return Some(RequestKind::PROBE);
             }
             SendPermission::Wait => return None,
         }
@@ -94,10 +94,8 @@ impl<P: Scripted> KeyLine<P> {
         if !self.outbox.is_empty() {
             return Some(RequestKind::Change(self.outbox.take_batch()));
         }
-        if P::HELD && self.lease.is_due(now) {
-            return Some(RequestKind::Change(Vec::new()));
-        }
-        self.outage.is_on().then_some(RequestKind::Probe)
+        let is_due = P::HELD && self.lease.is_due(now) || self.outage.is_on();
+        is_due.then_some(RequestKind::PROBE)
     }
 
     /// The slots for the next request.
@@ -107,11 +105,15 @@ impl<P: Scripted> KeyLine<P> {
 
     /// The task of a flight has a slot: makes its request. `None`: there is nothing to send any more, or the line has
     /// gone on without this task.
-    pub(crate) fn begin(&mut self, number: u64, slot: &mut Option<Slot>) -> Option<Request> {
+    pub(crate) fn begin(&mut self, number: u64, slot: Option<Slot>) -> Option<Request> {
         let now = self.now();
         let flight = self.flight.as_ref().filter(|flight| flight.number == number)?;
         // It may have waited for its slot.
         let deadline = flight.until.since(now).saturating_sub(self.grace());
+        if deadline.is_zero() {
+            self.lose_flight("too many other requests are under way");
+            return None;
+        }
         let Some(kind) = self.choose(now) else {
             self.flight = None;
             return None;
@@ -120,7 +122,7 @@ impl<P: Scripted> KeyLine<P> {
         self.changed_last = matches!(kind, RequestKind::Change(_));
         let calls = match &kind {
             RequestKind::Take(ids) => self.calls(ids),
-            RequestKind::Change(_) | RequestKind::Probe => Vec::new(),
+            RequestKind::Change(_) => Vec::new(),
         };
         let scripts = &self.context.scripts;
         let script = match kind {
@@ -135,7 +137,7 @@ impl<P: Scripted> KeyLine<P> {
         if let Some(flight) = &mut self.flight {
             flight.at = now;
             flight.look_at = now.saturating_add(self.context.options.deadline / QUICK);
-            flight.slot = slot.take();
+            flight.slot = slot;
             let policy = self.agreement.number;
             flight.request = Some(InFlightRequest { calls, kind, at: now, policy });
         }
@@ -161,8 +163,6 @@ impl<P: Scripted> KeyLine<P> {
         let mut arguments = match kind {
             RequestKind::Take(_) => wire::calls::<P>(&self.agreement.header, calls),
             RequestKind::Change(changes) => vec![header(), self.todo(changes)],
-            // It writes, so it fails at a read-only server.
-            RequestKind::Probe => vec![header(), vec![b'H']],
         };
         let lease = if P::HELD { self.write_lease() } else { Vec::new() };
         match kind {
@@ -174,7 +174,6 @@ impl<P: Scripted> KeyLine<P> {
             RequestKind::Change(changes) => {
                 arguments.extend([lease, self.agreement.claim(&self.context, changes)]);
             }
-            RequestKind::Probe => arguments.extend([lease, Vec::new()]),
         }
         arguments
     }
@@ -197,7 +196,8 @@ impl<P: Scripted> KeyLine<P> {
                 wire::put_refund::<P>(&mut todo, part, all, ago, booking.sequence);
             }
         }
-        if self.lease.is_due(now) {
+        // A probe writes, so it fails at a read-only server.
+        if self.lease.is_due(now) || changes.is_empty() {
             todo.push(b'H');
         }
         todo

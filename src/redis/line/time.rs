@@ -8,7 +8,6 @@ use super::waiter::Outcome;
 use super::{KeyLine, QUICK};
 use crate::clock::Alarm;
 use crate::error::Error;
-use crate::error::store::StoreError;
 use crate::redis::connection::{Effect, Failure};
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
@@ -50,7 +49,10 @@ impl<P: Scripted> KeyLine<P> {
         let now = self.now();
         let waiter = &self.roster[id];
         let is_asked = waiter.stage.is_asked();
-        if let Some(error) = self.trouble() {
+        // Why requests are not sent as usual, if they are not.
+        let own = self.outage.failing.as_ref().map(|outage| outage.error.clone());
+        let trouble = own.or_else(|| Some(self.context.health.doubt()?.0));
+        if let Some(error) = trouble {
             // It is unknown whether its turn would have come.
             let error = match is_asked {
                 true => Failure::late(deadline.since(waiter.joined)).error(&self.key),
@@ -75,9 +77,6 @@ impl<P: Scripted> KeyLine<P> {
     /// If Redis has been away for the deadline, no caller waits for it any longer.
     fn give_up_on_redis(&mut self) {
         let now = self.now();
-        if self.context.health.is_well() && !self.outage.is_on() {
-            return;
-        }
         self.events.extend(self.context.health.pass(now));
         let own = self.outage.exceeds_deadline(now);
         let Some(error) = self.context.health.down().or_else(|| own.cloned()) else { return };
@@ -91,12 +90,6 @@ impl<P: Scripted> KeyLine<P> {
             self.turn_away(id, outcome);
         }
         refuse_all(self.outbox.take_all(), &error);
-    }
-
-    /// Why requests are not sent as usual, if they are not.
-    fn trouble(&self) -> Option<StoreError> {
-        let own = self.outage.failing.as_ref().map(|outage| outage.error.clone());
-        own.or_else(|| Some(self.context.health.doubt()?.0))
     }
 
     /// Whether requests for this key have failed for so long that callers are served without Redis.
@@ -119,7 +112,7 @@ impl<P: Scripted> KeyLine<P> {
             let quick = deadline / QUICK;
             flight.look_at = now.saturating_add(quick);
             if self.context.health.has_passed_over(flight.at, now, quick) {
-                self.returned = flight.slot.take();
+                flight.slot = None;
             }
         }
     }
@@ -132,11 +125,10 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// The line goes on without the task, which may have waited for a slot all the time.
-    fn lose_flight(&mut self, why: &str) {
+    pub(super) fn lose_flight(&mut self, why: &str) {
         let Some(flight) = self.flight.take() else { return };
-        self.returned = flight.slot;
         let effect = if flight.request.is_some() { Effect::Unknown } else { Effect::None };
-        let (kind, policy) = (RequestKind::Change(Vec::new()), self.agreement.number);
+        let (kind, policy) = (RequestKind::PROBE, self.agreement.number);
         let unmade = InFlightRequest { calls: Vec::new(), kind, at: flight.at, policy };
         let failure = Failure::new(effect, why.into());
         self.end(flight.request.unwrap_or(unmade), &Err(failure));
