@@ -248,6 +248,7 @@ impl Trouble {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::store::{Effect, Failure};
 
     const DEADLINE: Duration = Duration::from_millis(500);
 
@@ -256,7 +257,7 @@ mod tests {
     }
 
     fn error() -> StoreError {
-        StoreError::foreign(&"key".into(), None)
+        StoreError::new(&"key".into(), Failure::new(Effect::None, "away".into()))
     }
 
     /// Down at the deadline after the last reply, or after the first request that failed if that was sent later.
@@ -341,7 +342,7 @@ mod tests {
         assert_eq!(health.may_send(at(501)), SendPermission::Probe);
         health.probe();
         assert_eq!(health.may_send(at(501)), SendPermission::Wait);
-        assert_eq!(health.look_at(at(501)), Some(at(629)), "another probes");
+        assert_eq!(health.look_at(at(501)), Some(at(751)), "another probes");
         fail(false);
         assert_eq!(health.may_send(at(501)), SendPermission::Wait, "and goes on");
         fail(true);

@@ -291,20 +291,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.with_lock(|line| line.policy().clone())
     }
 
-    /// Returns the maximum number of waiters of a key in this process: see the
-    /// [builder](super::RedisRateLimiterBuilder::max_waiters).
-    #[must_use]
-    pub fn max_waiters(&self) -> usize {
-        self.shared.context.options.max_waiters
-    }
-
-    /// Returns the maximum number of permits that the waiters of a key in this process together may ask
-    /// for; `u64::MAX` if the [builder](super::RedisRateLimiterBuilder::max_queued_permits) set none.
-    #[must_use]
-    pub fn max_queued_permits(&self) -> u64 {
-        self.shared.context.options.max_queued_permits
-    }
-
     /// Returns what this process has granted and refused at this key, while it is in [memory](Self::len).
     #[must_use]
     pub fn key_stats(&self) -> Stats {

@@ -5,9 +5,9 @@
 //! leaving before that is free, and a pause or another rate takes effect for all within the horizon and a
 //! round trip. Each key has at most one request in flight; callers that come meanwhile share the next.
 //!
-//! Each piece of state has one owner, a *part*, which calls no other part and alone changes it:
+//! Its state has six parts, which do not call each other:
 //!
-//! | part | owns |
+//! | part | knows |
 //! |---|---|
 //! | [`roster`] | the waiters: their order, bookings and outcomes |
 //! | [`pacing`] | when the head is asked for, how far a request reaches, the last refusal |
@@ -16,9 +16,8 @@
 //! | [`lease`] | the permits in flight that this process holds |
 //! | [`outage`] | the requests of this key that fail |
 //!
-//! What happens to a line takes several of them, in an order that is written here and in the files of its steps:
-//! [`callers`] come and leave, a [`request`] is made, its [`reply`] is applied, and [`time`] passes. These files call
-//! this one, and each other from the last to the first.
+//! What happens to a line is written here and in the files of its steps: [`callers`] come and leave, a [`request`] is
+//! made, its [`reply`] is applied, and [`time`] passes. These call this file, and each other from the last to the first.
 
 mod agreement;
 mod callers;

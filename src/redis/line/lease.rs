@@ -124,72 +124,10 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{InFlight, TokenBucket};
-
-    const LEASE: Duration = Duration::from_secs(10);
+    use crate::InFlight;
 
     fn at(seconds: u64) -> Nanos {
         Nanos::new(seconds * 1_000_000_000)
-    }
-
-    /// What a request says of it, without the id.
-    fn written<P: Scripted>(
-        lease: &mut Lease,
-        context: &Context<P>,
-        now: u64,
-        listens: u64,
-    ) -> Vec<f64> {
-        let bytes = lease.write(context, at(now), Duration::from_secs(listens));
-        assert_eq!(bytes[..8], context.id);
-        let numbers = bytes[8..].chunks_exact(8);
-        numbers.map(|bytes| f64::from_le_bytes(bytes.try_into().expect("eight bytes"))).collect()
-    }
-
-    #[test]
-    fn a_lease_is_renewed_in_time_and_what_is_released_is_told() {
-        let context = &*Context::with(InFlight::new(5));
-        let mut lease = Lease::default();
-        assert!(lease.is_free() && lease.renew_at.is_none() && !lease.is_due(at(9)));
-        lease.hold::<TokenBucket>(3);
-        assert!(lease.holds_nothing(), "no places");
-        lease.hold::<InFlight>(3);
-        assert!(!lease.is_free() && !lease.holds_nothing() && !lease.released);
-        // The first request that booked counts, until the next that says it.
-        let third = |from: u64| at(from).saturating_add(LEASE / 3);
-        for told in [1, 2] {
-            lease.begin(context, at(told));
-            assert_eq!(lease.renew_at, Some(third(1)));
-        }
-        assert!(lease.is_due(third(1)) && !lease.is_due(at(4)));
-        assert_eq!(written(&mut lease, context, 4, 2), [3.0, 10e6, 2e6]);
-        assert_eq!(lease.renew_at, Some(third(4)));
-        lease.let_go::<InFlight>(1);
-        assert!(lease.released && lease.is_due(at(4)) && !lease.is_free());
-        assert_eq!(written(&mut lease, context, 5, 0), [2.0, 10e6, 0.0]);
-        assert!(!lease.released);
-        lease.let_go::<InFlight>(9);
-        assert!(lease.holds_nothing() && !lease.is_free());
-        assert_eq!(written(&mut lease, context, 6, 0)[0], 0.0);
-        assert!(lease.is_free() && lease.renew_at.is_none());
-        let mut other = Lease::default();
-        other.let_go::<TokenBucket>(1);
-        assert!(other.is_free());
-    }
-
-    /// Others need not wait for a process that does not wait any more, once the key says that it does.
-    #[test]
-    fn the_end_of_a_wait_is_told_if_the_key_knows_of_it() {
-        let context = &*Context::with(InFlight::new(5));
-        let mut lease = Lease::default();
-        lease.stop_waiting();
-        assert!(lease.is_free());
-        lease.wait::<InFlight>();
-        written(&mut lease, context, 1, 1);
-        lease.stop_waiting();
-        assert!(lease.released);
-        written(&mut lease, context, 2, 0);
-        lease.stop_waiting();
-        assert!(lease.is_free());
     }
 
     /// After a failure the key may count what is not held: until the lease on it has ended there is something to tell.
@@ -202,19 +140,19 @@ mod tests {
         lease.failed(context, at(20), true);
         assert!(lease.released);
         for (now, is_told) in [(29, true), (30, false)] {
-            written(&mut lease, context, now, 0);
+            lease.write(context, at(now), Duration::from_secs(0));
             lease.failed(context, at(now), false);
             assert_eq!(lease.released, is_told);
         }
         // As long as the key says that it waits, or holds.
-        written(&mut lease, context, 40, 2);
+        lease.write(context, at(40), Duration::from_secs(2));
         lease.failed(context, at(41), false);
         assert!(lease.released);
         lease.hold::<InFlight>(1);
-        written(&mut lease, context, 50, 0);
+        lease.write(context, at(50), Duration::from_secs(0));
         lease.let_go::<InFlight>(1);
         for (now, is_told) in [(59, true), (60, false)] {
-            written(&mut lease, context, now, 0);
+            lease.write(context, at(now), Duration::from_secs(0));
             lease.failed(context, at(now), false);
             assert_eq!(lease.released, is_told);
         }

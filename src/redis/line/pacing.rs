@@ -211,43 +211,6 @@ mod tests {
         Nanos::new(ms * 1_000_000)
     }
 
-    #[test]
-    fn a_refusal_answers_until_its_time_or_the_next_look() {
-        let mut pacing = Pacing::<u32>::new(1);
-        assert!(!pacing.remembers_refusal(at(0)));
-        pacing.refresh_at = at(100);
-        pacing.refusal = Some(Refusal { cost: 3, due: at(50), part: None });
-        assert!(pacing.remembers_refusal(at(49)) && !pacing.remembers_refusal(at(50)));
-        pacing.refusal = Some(Refusal { cost: 3, due: at(200), part: None });
-        assert!(pacing.remembers_refusal(at(99)) && !pacing.remembers_refusal(at(100)));
-        assert_eq!(pacing.refuses(at(99), 3, at(199)), Some((at(200), None)));
-        assert_eq!(pacing.refuses(at(99), 3, at(200)), None, "it can wait");
-        assert_eq!(pacing.refuses(at(99), 4, at(199)), None, "another cost");
-        assert_eq!(pacing.refuses(at(100), 3, at(199)), None, "others may have changed it");
-    }
-
-    /// A place may be free at any time. A process that asks rarely counts as waiting for longer.
-    #[test]
-    fn a_head_of_unknown_time_is_asked_for_less_often_the_longer_it_waits() {
-        for (passed, pause) in [(0, 4), (1, 4), (2, 5), (120, 64), (1_000, 64)] {
-            assert_eq!(poll_pause(passed), Duration::from_millis(pause), "{passed}");
-            let pacing = Pacing::<u32> { passed, ..Pacing::new(1) };
-            assert_eq!(pacing.listens(), Duration::from_millis(4 * pause + 50), "{passed}");
-        }
-    }
-
-    #[test]
-    fn the_head_is_asked_for_at_its_time() {
-        let mut pacing = Pacing::<u32>::new(1);
-        assert_eq!((pacing.asks_at(), pacing.reach(at(0))), (None, BATCH));
-        assert!(!pacing.was_time(at(9)));
-        (pacing.ask_at, pacing.refresh_at, pacing.reach) = (Some(at(50)), at(100), 9);
-        assert_eq!((pacing.reach(at(49)), pacing.reach(at(50))), (0, 9));
-        assert!(!pacing.was_time(at(49)) && pacing.was_time(at(50)));
-        pacing.refresh_at = at(20);
-        assert_eq!((pacing.asks_at(), pacing.reach(at(20))), (Some(at(20)), 9));
-    }
-
     /// Twice as many if all were booked, else twice what was; and of a window that has just begun no more than before,
     /// with a pause for the others.
     #[test]
@@ -272,22 +235,6 @@ mod tests {
         assert!(pause.is_some_and(|pause| (at(31)..at(94)).contains(&pause)), "{pause:?}");
         assert_eq!(plan(16, 16, 100, 100).0, 32);
         assert_eq!(plan(40, 20, 200, 200).0, 10);
-    }
-
-    #[test]
-    fn a_head_that_was_passed_over_counts_that_until_it_is_booked() {
-        let context = &*Context::with(TokenBucket::new(Rate::per_second(5.0), 10));
-        let mut pacing = Pacing::<u32>::new(1);
-        let batch = Batch { within: 1, booked: 0, first_due: None, last_due: at(0) };
-        let mut later = |passed| {
-            let head = Head::Later { cost: 1, wait: Some(Duration::ZERO), passed };
-            pacing.plan(context, at(0), &batch, head);
-            // A sixteenth of the horizon of 250 ms, or so.
-            let asks_at = pacing.ask_at.expect("later");
-            assert!((at(7)..at(24)).contains(&asks_at), "{asks_at:?}");
-            pacing.passed
-        };
-        assert_eq!([None, Some(0), Some(1), None].map(&mut later), [0, 1, 2, 2]);
     }
 
     /// And is asked for again after half of that time, or so.

@@ -198,7 +198,7 @@ impl<P: Scripted> KeyLine<P> {
         match self.agreement.accept(&self.context, kind, told) {
             Ruling::Foreign => {
                 self.context.count(|counters| counters.foreign += 1);
-                return Rest::Refuse(StoreError::foreign(&self.key, None));
+                return Rest::Refuse(Failure::foreign().error(&self.key));
             }
             Ruling::Set => {
                 // Unless the request that is repeated does.

@@ -13,7 +13,7 @@ use crate::redis::health::SendPermission;
 use crate::redis::script::wire::Call;
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
-use crate::wait_queue::WaiterId;
+use crate::wait_queue::{NEVER, WaiterId};
 use tokio::sync::Semaphore;
 
 /// How long ago a charge was due, in nanoseconds by our clock, counted from the earliest possible time: to
@@ -22,6 +22,9 @@ use tokio::sync::Semaphore;
 fn ago(now: Nanos, earliest: Nanos) -> f64 {
     now.get() as f64 - earliest.get() as f64
 }
+
+/// How much longer the line waits for a task than that for a reply, at least: the error of the connection says more.
+const GRACE: Duration = Duration::from_millis(50);
 
 impl<P: Scripted> KeyLine<P> {
     /// Whether a request is due. If so a task is to be started for it: returns the number of its flight.
@@ -33,16 +36,11 @@ impl<P: Scripted> KeyLine<P> {
             return None;
         }
         self.flights += 1;
-        // A little later than the connection, whose error says more, reports that there was no reply.
-        let until = now.saturating_add(self.context.options.deadline).saturating_add(self.grace());
+        let deadline = self.context.options.deadline;
+        let until = now.saturating_add(deadline).saturating_add(GRACE.max(deadline / 8));
         let (number, request, slot) = (self.flights, None, None);
-        self.flight = Some(Flight { number, at: now, until, request, slot, look_at: now });
+        self.flight = Some(Flight { number, at: now, until, request, slot, look_at: NEVER });
         Some(number)
-    }
-
-    /// How much longer the line waits for a task than the task for a reply.
-    fn grace(&self) -> Duration {
-        (self.context.options.deadline / 8).max(Duration::from_millis(50))
     }
 
     fn may_send(&self, now: Nanos) -> SendPermission {
@@ -109,7 +107,8 @@ impl<P: Scripted> KeyLine<P> {
         let now = self.now();
         let flight = self.flight.as_ref().filter(|flight| flight.number == number)?;
         // It may have waited for its slot.
-        let deadline = flight.until.since(now).saturating_sub(self.grace());
+        let waited = Some(now.since(flight.at)).filter(|&waited| waited > GRACE);
+        let deadline = self.context.options.deadline.saturating_sub(waited.unwrap_or_default());
         if deadline.is_zero() {
             self.lose_flight("too many other requests are under way");
             return None;

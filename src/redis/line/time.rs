@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::redis::connection::{Effect, Failure};
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, WaiterId};
+use crate::wait_queue::{AfterUnlock, NEVER, WaiterId};
 
 /// A booking that is overdue by more than this, and by more than the horizon, is returned and not granted.
 const LATE: Duration = Duration::from_millis(100);
@@ -108,11 +108,11 @@ impl<P: Scripted> KeyLine<P> {
         }
         // A request that later ones overtake returns its slot: only its own node or script is slow. So does one that
         // waits while no request is answered at all.
-        if flight.slot.is_some() && flight.look_at <= now {
+        if flight.look_at <= now {
             let quick = deadline / QUICK;
             flight.look_at = now.saturating_add(quick);
             if self.context.health.has_passed_over(flight.at, now, quick) {
-                flight.slot = None;
+                (flight.slot, flight.look_at) = (None, NEVER);
             }
         }
     }
@@ -178,10 +178,8 @@ impl<P: Scripted> KeyLine<P> {
         let collects = self.roster.served > 0 && self.flight.is_none() && self.has_business();
         let collected = Some(self.collect_until)
             .filter(|&until| until > self.now() && (collects || self.roster.queue.holds_back()));
-        let flight = self.flight.as_ref();
-        let look = flight.and_then(|flight| flight.slot.as_ref().map(|_| flight.look_at));
-        let until = flight.map(|flight| flight.until);
-        look.into_iter().chain(until).chain(collected).min()
+        let flight = self.flight.as_ref().map(|flight| flight.until.min(flight.look_at));
+        flight.into_iter().chain(collected).min()
     }
 
     /// Sets the alarm for the next event. Returns what is left to do after the lock is released.
