@@ -36,11 +36,16 @@ impl<P: Scripted> KeyLine<P> {
             return None;
         }
         self.flights += 1;
-        let deadline = self.context.options.deadline;
-        let until = now.saturating_add(deadline).saturating_add(GRACE.max(deadline / 8));
+        let until = self.patience(self.context.options.deadline);
         let (number, request, slot) = (self.flights, None, None);
         self.flight = Some(Flight { number, at: now, until, request, slot, look_at: NEVER });
         Some(number)
+    }
+
+    /// When the line goes on without a task that has this time.
+    fn patience(&self, time: Duration) -> Nanos {
+        let grace = GRACE.max(self.context.options.deadline / 8);
+        self.now().saturating_add(time).saturating_add(grace)
     }
 
     fn may_send(&self, now: Nanos) -> SendPermission {
@@ -133,8 +138,9 @@ impl<P: Scripted> KeyLine<P> {
         let answered = [self.context.health.last_reply(), self.outage.last_reply];
         request.idle = answered.map(|at| now.since(at) >= IDLE);
         self.context.count(|counters| counters.requests += 1);
+        let until = self.patience(deadline);
         if let Some(flight) = &mut self.flight {
-            flight.at = now;
+            (flight.at, flight.until) = (now, until);
             flight.look_at = now.saturating_add(self.context.options.deadline / QUICK);
             flight.slot = slot;
             let policy = self.agreement.number;
