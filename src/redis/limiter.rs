@@ -362,8 +362,11 @@ impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
 
 impl<P: Scripted + fmt::Debug, C: Connection> fmt::Debug for RedisRateLimiter<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisRateLimiter")
-            .field("name", &self.name())
+        let mut shown = f.debug_struct("RedisRateLimiter");
+        if let Some(name) = self.name() {
+            shown.field("name", &name);
+        }
+        shown
             .field("key", &self.shared.key)
             .field("policy", &self.policy())
             .field("state", &self.state())
