@@ -57,10 +57,12 @@ pub struct RedisGrant<P: Scripted, C: Connection = Reconnecting> {
     returnable: P::Cost,
     info: GrantInfo,
     /// A settlement that was sent, and `cost` and `returnable` before it. The lease counts it already.
-    settling: Option<(Receiver<Done<P::Cost>>, [P::Cost; 2])>,
+    settling: Option<Settlement<P::Cost>>,
     /// Of the local limiter, while Redis was away.
     local: Option<Grant<'static, P>>,
 }
+
+type Settlement<C> = (Receiver<Done<C>>, [C; 2]);
 
 impl<P: Scripted, C: Connection> RedisGrant<P, C> {
     pub(super) fn new(shared: Arc<SharedKey<P, C>>, cost: P::Cost, info: GrantInfo) -> Self {
