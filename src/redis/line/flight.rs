@@ -20,6 +20,8 @@ pub(crate) struct InFlightRequest<C> {
     /// What it asks for, for each caller.
     pub(crate) calls: Vec<Call<C>>,
     pub(crate) kind: RequestKind<C>,
+    /// When its task was started, and when it was sent.
+    pub(crate) since: Nanos,
     pub(crate) at: Nanos,
     /// The number of the policy of the request.
     pub(crate) policy: u32,

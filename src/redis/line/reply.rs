@@ -153,7 +153,7 @@ impl<P: Scripted> KeyLine<P> {
             self.pacing.ask_again();
             return Rest::Repeat;
         }
-        let (now, sent) = (self.now(), (request.at, request.kind.is_probe()));
+        let (now, sent) = (self.now(), (request.since, request.kind.is_probe()));
         let down = self.outage.failed(&self.context, now, sent, &error, self.pacing.random);
         self.events.extend(down);
         if failure.effect == Effect::None { Rest::Repeat } else { Rest::Refuse(error) }

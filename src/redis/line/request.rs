@@ -111,9 +111,11 @@ impl<P: Scripted> KeyLine<P> {
     pub(crate) fn begin(&mut self, number: u64, slot: Option<Slot>) -> Option<Request> {
         let now = self.now();
         let flight = self.flight.as_ref().filter(|flight| flight.number == number)?;
-        // It may have waited for its slot.
-        let waited = Some(now.since(flight.at)).filter(|&waited| waited > GRACE);
-        let deadline = self.context.options.deadline.saturating_sub(waited.unwrap_or_default());
+        // The time for which it has waited for its slot is a part of the deadline.
+        let since = flight.at;
+        let waited = u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX);
+        let deadline = self.context.options.deadline;
+        let deadline = deadline.saturating_sub(Duration::from_millis(waited));
         if deadline.is_zero() {
             self.lose_flight("too many other requests are under way");
             return None;
@@ -144,7 +146,7 @@ impl<P: Scripted> KeyLine<P> {
             flight.look_at = now.saturating_add(self.context.options.deadline / QUICK);
             flight.slot = slot;
             let policy = self.agreement.number;
-            flight.request = Some(InFlightRequest { calls, kind, at: now, policy });
+            flight.request = Some(InFlightRequest { calls, kind, since, at: now, policy });
         }
         Some(request)
     }

@@ -129,7 +129,8 @@ impl<P: Scripted> KeyLine<P> {
         let Some(flight) = self.flight.take() else { return };
         let effect = if flight.request.is_some() { Effect::Unknown } else { Effect::None };
         let (kind, policy) = (RequestKind::PROBE, self.agreement.number);
-        let unmade = InFlightRequest { calls: Vec::new(), kind, at: flight.at, policy };
+        let (calls, since) = (Vec::new(), flight.at);
+        let unmade = InFlightRequest { calls, kind, since, at: since, policy };
         let failure = Failure::new(effect, why.into());
         self.end(flight.request.unwrap_or(unmade), &Err(failure));
     }
