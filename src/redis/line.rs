@@ -82,7 +82,9 @@ pub(crate) struct KeyLine<P: Scripted> {
     /// How long the next request waits for callers that the last reply has served.
     collect_until: Nanos,
     outbox: Outbox<P::Cost>,
-    /// When the last booking is due.
+    /// Bookings of callers that left, in the order in which they are due, and their cost: for waiters in the request in flight.
+    spare: (VecDeque<Booking>, P::Cost),
+    /// When the last booking is due, spare or not.
     last_due: Nanos,
     /// When it was noticed that the process had stood still, until the next grant.
     stood_still: Option<Nanos>,
@@ -91,6 +93,12 @@ pub(crate) struct KeyLine<P: Scripted> {
     outage: KeyOutage,
     pub(crate) stats: Stats,
     pub(crate) events: Vec<Event>,
+}
+
+/// Adds a spare booking: they are handed on in the order in which they are due.
+fn put_aside(spare: &mut VecDeque<Booking>, booking: Booking) {
+    let place = spare.partition_point(|other| other.due <= booking.due);
+    spare.insert(place, booking);
 }
 
 /// What others ask of a line.
@@ -109,6 +117,7 @@ impl<P: Scripted> KeyLine<P> {
             changed_last: false,
             collect_until: Nanos::ZERO,
             outbox: Outbox::default(),
+            spare: Default::default(),
             last_due: Nanos::ZERO,
             stood_still: None,
             agreement: Agreement::new(policy, header),
@@ -156,7 +165,10 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Whether Redis knows all that was given back.
     pub(crate) fn has_told_all(&self) -> bool {
-        self.flight.is_none() && self.outbox.is_empty() && !self.lease.released
+        self.flight.is_none()
+            && self.outbox.is_empty()
+            && self.spare.0.is_empty()
+            && !self.lease.released
     }
 
     /// Whether changes wait to be sent.
@@ -184,6 +196,8 @@ impl<P: Scripted> KeyLine<P> {
         &mut self,
         change: KeyChange<P::Cost>,
     ) -> oneshot::Receiver<Done<P::Cost>> {
+        // A caller that comes after it sees its effect.
+        self.return_spare();
         self.roster.queue.note_caller();
         let (done, answer) = oneshot::channel();
         self.change(KeyChange { done: Some(done), ..change });
@@ -253,19 +267,33 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// Gives back all bookings of waiters: the last one first, as less comes back of one with others behind.
+    /// Gives back all bookings, of waiters and spare: the last one first, as less comes back of one with others behind.
     fn return_bookings(&mut self) {
+        self.return_spare();
         for (cost, booking) in self.roster.unbook_all().into_iter().rev() {
             self.return_booking(cost, booking);
         }
     }
 
-    /// Hands bookings for `cost` to the waiters from `next` on that ask for the same cost. Those that are left go back.
+    fn return_spare(&mut self) {
+        let spare = std::mem::take(&mut self.spare);
+        self.return_all(spare);
+    }
+
+    /// Hands bookings for `cost` to the waiters from `next` on that ask for the same cost. Those that are left go back,
+    /// unless a waiter in the request in flight may need them.
     fn hand_on(&mut self, next: Option<WaiterId>, (mut spare, cost): (VecDeque<Booking>, P::Cost)) {
-        if self.roster.hand_on(next, cost, &mut spare) {
+        let (has_booked, is_asked) = self.roster.hand_on(next, cost, &mut spare);
+        if has_booked {
             self.pacing.ask_again();
         }
-        self.return_all((spare, cost));
+        if !is_asked || !self.spare.0.is_empty() && self.spare.1 != cost {
+            return self.return_all((spare, cost));
+        }
+        self.spare.1 = cost;
+        for booking in spare {
+            put_aside(&mut self.spare.0, booking);
+        }
     }
 
     /// Ends the wait of a waiter without a booking.

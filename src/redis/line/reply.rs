@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::KeyLine;
 use super::agreement::Ruling;
 use super::change::{Claim, KeyChange, refuse_all};
 use super::flight::{InFlightRequest, RequestKind};
 use super::pacing::{Batch, Head, Refusal};
 use super::report::reports;
 use super::waiter::{Booking, Outcome};
+use super::{KeyLine, put_aside};
 use crate::error::store::StoreError;
 use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
@@ -92,6 +92,8 @@ impl<P: Scripted> KeyLine<P> {
         if let Ok(Reply::PolicyMismatch(..)) = end {
             self.turn_away_the_too_large();
         }
+        let spare = std::mem::take(&mut self.spare);
+        self.hand_on(self.roster.head, spare);
     }
 
     fn repeat(&mut self, kind: RequestKind<P::Cost>) {
@@ -259,14 +261,15 @@ impl<P: Scripted> KeyLine<P> {
         if trip > self.context.options.deadline.saturating_add(self.context.options.horizon) {
             self.stood_still.get_or_insert(now);
         }
+        let (spare, cost) = std::mem::take(&mut self.spare);
         if self.roster.front_booking().is_none() {
-            self.last_due = Nanos::ZERO;
+            self.last_due = spare.back().map_or(Nanos::ZERO, |booking| booking.due);
         }
         Taken {
             sent: (sent, policy),
             is_overdue: self.stood_still.is_some_and(|at| sent < at),
-            spare: VecDeque::new(),
-            cost: P::Cost::default(),
+            spare,
+            cost,
             booked: 0,
             first_due: None,
             later: None,
@@ -298,7 +301,7 @@ impl<P: Scripted> KeyLine<P> {
                 return;
             }
             taken.first_due.get_or_insert(booking.due);
-            taken.spare.push_back(booking);
+            put_aside(&mut taken.spare, booking);
             taken.cost = cost;
             is_booked = true;
         }

@@ -233,14 +233,15 @@ impl<C: Cost> Roster<C> {
     }
 
     /// Hands bookings for `cost` to the waiters from `next` on that ask for the same cost: each moves up. `spare` keeps
-    /// those that are left. Returns whether a waiter without a booking got one.
+    /// those that are left. Returns whether a waiter without a booking got one, and whether the next one is in the request in
+    /// flight: it gets one of these if that books none for it.
     pub(super) fn hand_on(
         &mut self,
         mut next: Option<WaiterId>,
         cost: C,
         spare: &mut VecDeque<Booking>,
-    ) -> bool {
-        let mut has_booked = false;
+    ) -> (bool, bool) {
+        let (mut has_booked, mut is_asked) = (false, false);
         while let Some(id) = next.filter(|_| !spare.is_empty()) {
             let waiter = &mut self.queue[id];
             if waiter.cost != cost {
@@ -260,11 +261,14 @@ impl<C: Cost> Roster<C> {
                     self.book(id, booking);
                     has_booked = true;
                 }
-                // It may get a booking of its own.
-                Stage::Asked(_) | Stage::Stale(_) | Stage::Over(_) => break,
+                Stage::Asked(_) | Stage::Stale(_) => {
+                    is_asked = true;
+                    break;
+                }
+                Stage::Over(_) => break,
             }
         }
-        has_booked
+        (has_booked, is_asked)
     }
 
     /// The waiters with a booking wait without one, as at first. Returns the bookings.
