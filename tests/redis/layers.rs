@@ -64,7 +64,7 @@ async fn a_place_in_flight_in_redis_is_held_by_the_body() {
     let server = Server::start();
     let policy = Same((hour(9), InFlight::new(1)));
     let limiter = RedisRateLimiter::new(policy, open(&server), "layers");
-    let client = RateLimitLayer::new(limiter.clone()).cost(|_| 1).layer(service());
+    let client = RateLimitLayer::new(limiter.clone()).layer(service());
     let response = client.clone().oneshot(Request::new(())).await.expect("an answer");
     assert_eq!(left(&limiter).await, 0);
     assert!(limiter.try_acquire(1).await.is_err());
