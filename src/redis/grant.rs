@@ -15,7 +15,7 @@ use super::line::waiter::GrantInfo;
 use super::script::{Scripted, wire};
 use super::shared::SharedKey;
 use crate::error::Error;
-use crate::limiter::{Granted, sealed::Sealed};
+use crate::limiter::{Granted, Metered, sealed::Sealed};
 use crate::park::block_on;
 use crate::part::Part;
 use crate::policy::{Cost, PolicyExt};
@@ -82,7 +82,43 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         this
     }
 
-    crate::limiter::methods_of_granted!();
+    /// Returns how long the caller waited: from its arrival until the permits were due.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.info.waited
+    }
+
+    /// Returns the cost: as asked for, or as settled since.
+    #[must_use]
+    pub fn cost(&self) -> P::Cost {
+        self.cost
+    }
+
+    /// Returns which part of a composed policy made it wait: see [`Grant::limited_by`].
+    #[must_use]
+    pub fn limited_by(&self) -> Option<Part> {
+        self.info.limited_by
+    }
+
+    /// Corrects the cost once it is known: see [`Grant::settle`].
+    ///
+    /// # Errors
+    ///
+    /// As the type says.
+    pub async fn settle(&mut self, actual: P::Cost) -> Result<(), Error> {
+        Granted::settle(self, actual).await
+    }
+
+    /// Gives the permits back, for a request that was not made. See [`Grant::refund`] for how much comes back.
+    pub fn refund(self) {
+        Granted::refund(self);
+    }
+
+    /// The grant, settled when it is dropped: see [`Grant::metered`].
+    #[must_use]
+    pub fn metered(self) -> Metered<Self> {
+        Metered::new(self)
+    }
 
     /// Returns whether the fleet's quota was charged: not for a caller served without Redis, nor for a cost
     /// of zero.
