@@ -47,22 +47,14 @@ impl Script {
 /// The number of a request, which its reply repeats. Redis replies in order, and a client takes each reply for the
 /// reply to its oldest request: if one is lost on its way and the connection goes on, all later replies come for
 /// the wrong requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequestNumber(u32);
-
-impl RequestNumber {
-    /// Different from the numbers of the last four billion requests of this process. Where it begins is random,
-    /// as a proxy may send the requests of several processes over one connection.
-    #[allow(clippy::cast_possible_truncation)] // the lower half
-    pub(crate) fn next() -> Self {
-        static NEXT: OnceLock<AtomicU32> = OnceLock::new();
-        let next = NEXT.get_or_init(|| AtomicU32::new(random() as u32));
-        Self(next.fetch_add(1, Ordering::Relaxed))
-    }
-
-    pub(crate) fn bytes(self) -> [u8; 4] {
-        self.0.to_le_bytes()
-    }
+///
+/// It differs from the numbers of the last four billion requests of this process. Where it begins is random, as a proxy
+/// may send the requests of several processes over one connection.
+#[allow(clippy::cast_possible_truncation)] // the lower half
+pub(crate) fn next_number() -> u32 {
+    static NEXT: OnceLock<AtomicU32> = OnceLock::new();
+    let next = NEXT.get_or_init(|| AtomicU32::new(random() as u32));
+    next.fetch_add(1, Ordering::Relaxed)
 }
 
 /// One run of a script.
@@ -79,7 +71,7 @@ pub struct Request {
     pub deadline: Duration,
     /// Whether there was no reply for a while: to any request of its limiter, and to one of its key.
     pub(crate) idle: [bool; 2],
-    number: RequestNumber,
+    number: u32,
 }
 
 impl Request {
@@ -89,9 +81,9 @@ impl Request {
         mut arguments: Vec<Vec<u8>>,
         deadline: Duration,
     ) -> Self {
-        let number = RequestNumber::next();
+        let number = next_number();
         if let Some(place) = arguments.first_mut().and_then(|first| first.get_mut(NUMBER)) {
-            place.copy_from_slice(&number.bytes());
+            place.copy_from_slice(&number.to_le_bytes());
         }
         Self { script, key, arguments, deadline, idle: [false; 2], number }
     }
@@ -120,7 +112,7 @@ impl Request {
     /// reply; its own request counts as lost.
     pub fn reply(&self, value: Value) -> Result<Reply, Failure> {
         let (number, reply) = Reply::read(value)?;
-        if number == self.number.0 { Ok(reply) } else { Err(Failure::out_of_step()) }
+        if number == self.number { Ok(reply) } else { Err(Failure::out_of_step()) }
     }
 }
 
@@ -177,12 +169,12 @@ mod tests {
             Request::new(Arc::clone(&script), "key".into(), arguments, Duration::from_secs(1))
         };
         let (one, other) = (request(&[9; 24]), request(&[9; 24]));
-        assert_eq!(other.number.0, one.number.0.wrapping_add(1));
-        assert_eq!(one.arguments[0][NUMBER], one.number.bytes());
+        assert_eq!(other.number, one.number.wrapping_add(1));
+        assert_eq!(one.arguments[0][NUMBER], one.number.to_le_bytes());
         assert_eq!(one.arguments[0][NUMBER.end..], [9; 20]);
         assert_eq!(one.arguments[1], [1; 32]);
         assert_eq!(request(&[9; 3]).arguments[0], [9; 3]);
-        let reply = |request: &Request| text(&request.number.bytes());
+        let reply = |request: &Request| text(&request.number.to_le_bytes());
         assert_eq!(one.reply(reply(&one)).expect("its own"), Reply(vec![]));
         let failure = one.reply(reply(&other)).expect_err("another's");
         assert_eq!((failure.effect, failure.key), (Effect::Unknown, false));

@@ -8,7 +8,6 @@ use super::waiter::Booking;
 use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::policy::{Cost, Quota};
-use crate::units::Nanos;
 
 /// The end of a change; with a report if the change asks for it.
 pub(crate) type Done<C> = Result<Option<Report<C>>, Error>;
@@ -33,13 +32,6 @@ pub(crate) struct LimitReport<C> {
     pub(crate) more_after: Option<Duration>,
 }
 
-/// Waits for the end of a change. The line that reports it lives as long as the caller's handle.
-pub(crate) async fn confirmed<C>(
-    answer: impl Future<Output = Result<Done<C>, oneshot::error::RecvError>>,
-) -> Done<C> {
-    answer.await.unwrap_or(Ok(None))
-}
-
 /// A change of a key besides taking permits.
 pub(crate) struct KeyChange<C> {
     pub(crate) todo: Vec<u8>,
@@ -47,13 +39,11 @@ pub(crate) struct KeyChange<C> {
     /// Whether the policy of this process is set for the fleet.
     pub(crate) sets: bool,
     pub(crate) refund: Option<Refund<C>>,
-    /// Set when it joins the queue.
-    pub(crate) made: Nanos,
 }
 
 impl<C> KeyChange<C> {
     pub(crate) fn of(todo: Vec<u8>) -> Self {
-        Self { todo, done: None, sets: false, refund: None, made: Nanos::ZERO }
+        Self { todo, done: None, sets: false, refund: None }
     }
 
     /// What follows goes into another request: it is for the key that comes after this one.

@@ -70,14 +70,14 @@ impl Lease {
     }
 
     /// A request has booked that was sent at `told`.
-    pub(super) fn begin<P>(&mut self, context: &Context<P>, told: Nanos) {
+    pub(super) fn begin<P: Scripted>(&mut self, context: &Context<P>, told: Nanos) {
         if self.renew_at.is_none() {
             self.renew_from(context, told);
         }
     }
 
     /// The last report of held permits was sent at `told`.
-    fn renew_from<P>(&mut self, context: &Context<P>, told: Nanos) {
+    fn renew_from<P: Scripted>(&mut self, context: &Context<P>, told: Nanos) {
         let holds = self.held.iter().any(|&held| held > 0);
         self.renew_at = holds.then(|| told.saturating_add(context.options.lease / 3));
         if holds {
@@ -87,7 +87,7 @@ impl Lease {
 
     /// What a request says: what the process holds, how long that counts, and how long the process counts as waiting if it must
     /// wait.
-    pub(super) fn tell<P>(
+    pub(super) fn tell<P: Scripted>(
         &mut self,
         context: &Context<P>,
         now: Nanos,
@@ -114,67 +114,10 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{InFlight, TokenBucket};
-
-    const LEASE: Duration = Duration::from_secs(10);
+    use crate::InFlight;
 
     fn at(seconds: u64) -> Nanos {
         Nanos::new(seconds * 1_000_000_000)
-    }
-
-    /// What a request says of it.
-    fn told<P: Scripted>(lease: &mut Lease, context: &Context<P>, now: u64, listens: u64) -> u64 {
-        let listens = Duration::from_secs(listens);
-        let (held, spans) = lease.tell(context, at(now), listens);
-        assert_eq!(spans, [LEASE, listens]);
-        held.first().copied().unwrap_or_default()
-    }
-
-    #[test]
-    fn a_lease_is_renewed_in_time_and_what_is_released_is_told() {
-        let context = &*Context::with(InFlight::new(5));
-        let mut lease = Lease::default();
-        assert!(lease.is_free() && lease.renew_at.is_none() && !lease.is_due(at(9)));
-        lease.hold::<TokenBucket>(3);
-        assert!(lease.holds_nothing(), "no places");
-        lease.hold::<InFlight>(3);
-        assert!(!lease.is_free() && !lease.holds_nothing() && !lease.released);
-        // The first request that booked counts, until the next that says it.
-        let third = |from: u64| at(from).saturating_add(LEASE / 3);
-        for sent in [1, 2] {
-            lease.begin(context, at(sent));
-            assert_eq!(lease.renew_at, Some(third(1)));
-        }
-        assert!(lease.is_due(third(1)) && !lease.is_due(at(4)));
-        assert_eq!(told(&mut lease, context, 4, 2), 3);
-        assert_eq!(lease.renew_at, Some(third(4)));
-        lease.let_go::<InFlight>(1);
-        assert!(lease.released && lease.is_due(at(4)) && !lease.is_free());
-        assert_eq!(told(&mut lease, context, 5, 0), 2);
-        assert!(!lease.released);
-        lease.let_go::<InFlight>(9);
-        assert!(lease.holds_nothing() && !lease.is_free());
-        assert_eq!(told(&mut lease, context, 6, 0), 0);
-        assert!(lease.is_free() && lease.renew_at.is_none());
-        let mut other = Lease::default();
-        other.let_go::<TokenBucket>(1);
-        assert!(other.is_free());
-    }
-
-    /// Others need not wait for a process that does not wait any more, once the key says that it does.
-    #[test]
-    fn the_end_of_a_wait_is_told_if_the_key_knows_of_it() {
-        let context = &*Context::with(InFlight::new(5));
-        let mut lease = Lease::default();
-        lease.stop_waiting();
-        assert!(lease.is_free());
-        lease.wait::<InFlight>();
-        told(&mut lease, context, 1, 1);
-        lease.stop_waiting();
-        assert!(lease.released);
-        told(&mut lease, context, 2, 0);
-        lease.stop_waiting();
-        assert!(lease.is_free());
     }
 
     /// After a failure the key may count what is not held: until the lease on it has ended there is something to tell.
@@ -187,19 +130,19 @@ mod tests {
         lease.failed(context, at(20), true);
         assert!(lease.released);
         for (now, is_told) in [(29, true), (30, false)] {
-            told(&mut lease, context, now, 0);
+            lease.tell(context, at(now), Duration::ZERO);
             lease.failed(context, at(now), false);
             assert_eq!(lease.released, is_told);
         }
         // As long as the key says that it waits, or holds.
-        told(&mut lease, context, 40, 2);
+        lease.tell(context, at(40), Duration::from_secs(2));
         lease.failed(context, at(41), false);
         assert!(lease.released);
         lease.hold::<InFlight>(1);
-        told(&mut lease, context, 50, 0);
+        lease.tell(context, at(50), Duration::ZERO);
         lease.let_go::<InFlight>(1);
         for (now, is_told) in [(59, true), (60, false)] {
-            told(&mut lease, context, now, 0);
+            lease.tell(context, at(now), Duration::ZERO);
             lease.failed(context, at(now), false);
             assert_eq!(lease.released, is_told);
         }

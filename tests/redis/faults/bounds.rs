@@ -1,4 +1,4 @@
-//! Nothing grows for ever: waiters, changes, and the lines of keys.
+//! Nothing grows for ever: waiters, and the lines of keys.
 
 use std::time::Duration;
 
@@ -13,22 +13,10 @@ use super::{builder, bursty, ms, slow};
 fn waiters_of_a_key_are_bounded_by_default() {
     let hand = Hand::default();
     let limiter = builder(slow(), hand).clock(ManualClock::new()).build();
-    assert_eq!(limiter.max_waiters(), 100_000);
     let mut callers: Vec<_> = (0..=100_000).map(|_| limiter.acquire(1)).collect();
     let last = callers.pop().expect("one more");
     assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
     assert!(matches!(last.now_or_never(), Some(Err(Error::QueueFull { .. }))));
-}
-
-/// The server does not answer, and callers give up and ask again.
-#[test]
-fn questions_of_callers_that_left_are_bounded() {
-    let limiter = builder(slow(), Hand::default()).clock(ManualClock::new()).build();
-    let ask = || Box::pin(limiter.quota()).now_or_never();
-    let pending = (0..200_000).filter(|_| ask().is_none()).count();
-    // One is in flight.
-    assert_eq!(pending, 100_001);
-    assert!(matches!(ask(), Some(Err(Error::QueueFull { .. }))));
 }
 
 /// Answers at once.

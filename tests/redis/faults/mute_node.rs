@@ -129,7 +129,7 @@ fn callers_of_a_key_that_fails_alone_hear_of_it_at_the_deadline() {
     }
 
     let clock = ManualClock::new();
-    let limiter = builder(bursty(10.0), OneIsDead).max_retry_pause(ms(60_000)).clock(&clock);
+    let limiter = builder(bursty(10.0), OneIsDead).clock(&clock);
     let limiter = limiter.build();
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));

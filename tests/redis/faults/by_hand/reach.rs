@@ -72,7 +72,11 @@ fn a_caller_behind_one_that_leaves_is_asked_for_at_once_if_its_cost_is_another()
     {
         let clock = ManualClock::new();
         let (limiter, hand) = limiter(10.0, &clock);
-        let mut callers = costs.map(|cost| Some(joins(limiter.acquire(cost))));
+        let mut callers = costs.map(|cost| {
+            let caller = joins(limiter.acquire(cost));
+            hand.send();
+            Some(caller)
+        });
         hand.answer(Ok(lone(later(2_000))));
         let before = hand.sent();
         callers[leaves] = None;
@@ -87,7 +91,10 @@ fn a_process_says_that_none_of_its_callers_waits_for_a_place_any_more() {
     let clock = ManualClock::new();
     let (limiter, hand) = places(9, &clock);
     let mut callers = [limiter.acquire(1), limiter.acquire(1)];
-    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    for caller in &mut callers {
+        assert!(caller.now_or_never().is_none());
+        hand.send();
+    }
     // It is unknown when a place is free.
     hand.answer(Ok(lone((1 << 51) + 1)));
     let [first, second] = callers;
@@ -138,11 +145,10 @@ fn a_key_that_holds_places_renews_its_lease_after_an_outage() {
     assert_eq!(limiter.state(), State::Down);
     // It would renew its lease now.
     clock.advance(ms(3_000));
-    hand.answer(Ok(told(&[0])));
-    assert_eq!(limiter.state(), State::Up);
     let sent = hand.sent();
+    hand.answer(Ok(told(&[0])));
+    assert_eq!((limiter.state(), hand.sent()), (State::Up, sent + 1), "a probe, with the lease");
     clock.advance(ms(1_500));
     hand.send();
-    assert_eq!(hand.sent(), sent + 1);
     assert_eq!(hand.lease()[0], 3.0);
 }
