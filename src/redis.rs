@@ -63,5 +63,5 @@ pub use inspect::KeyState;
 pub use limiter::RedisRateLimiter;
 pub use options::Unavailable;
 #[doc(hidden)]
-pub use script::Lua;
+pub use script::Rules;
 pub use script::Scripted;

@@ -8,20 +8,20 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::grant::RedisGrant;
 use super::limiter::RedisRateLimiter;
+use super::line::change::{KeyChange, Report};
 use super::line::waiter::{Booking, GrantInfo, Outcome, Turn};
-use super::script::Scripted;
-use super::shared::SharedKey;
+use super::script::{Scripted, wire};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::keyed::at_key::AtKey;
 use crate::limiter::{Acquire, Ask, Limiter, Queue, Reservation, sealed::Sealed};
+use crate::observe::Event;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
-use crate::policy::{Cost, Limit, PolicyExt, Quota};
-use crate::rate_limiter::Grant;
+use crate::policy::{Asked, Cost, Limit, PolicyExt, Quota};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
-use crate::wait_queue::{End, WaiterId};
+use crate::wait_queue::{AfterUnlock, End, WaiterId};
 
 /// Where a caller stands.
 #[allow(missing_debug_implementations)] // nobody holds one
@@ -45,51 +45,43 @@ impl<P: Scripted> Default for RedisPlace<P> {
     }
 }
 
-/// A caller, and the limiter that it stands at.
-struct Caller<'a, P: Scripted, C: Connection> {
-    shared: &'a Arc<SharedKey<P, C>>,
-    ask: &'a Ask<P::Cost>,
-    place: &'a mut RedisPlace<P>,
-}
-
-impl<P: Scripted, C: Connection> Caller<'_, P, C> {
+impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Joins the queue. `waker` is called when there is an outcome.
-    fn enter(&mut self, turn: Turn, waker: Option<&Waker>) {
-        if self.ask.cost.is_zero() && !self.shared.end(End::IsClosed) {
+    fn enter(
+        &self,
+        ask: &Ask<P::Cost>,
+        place: &mut RedisPlace<P>,
+        (turn, waker): (Turn, Option<&Waker>),
+    ) {
+        let Self { shared, .. } = self;
+        if ask.cost.is_zero() && !shared.end(End::IsClosed) {
             let info = GrantInfo { booking: Some(Booking::NONE), ..GrantInfo::default() };
-            self.place.progress = Progress::Over(Some(Outcome::Granted(info)));
+            place.progress = Progress::Over(Some(Outcome::Granted(info)));
             return;
         }
-        let Self { shared, ask: Ask { cost, max_wait, ahead, .. }, place } = self;
-        let RedisPlace { arrived, progress } = &mut **place;
         // Set under the lock: if a waker or listener panics after it, this caller can still leave.
         shared.with_lock(|line| {
-            let arrived = *arrived.get_or_insert(line.now());
-            let (wait, waiter) = ((*max_wait, *ahead), (turn, waker.cloned()));
-            *progress = match line.enter(arrived, *cost, wait, waiter) {
+            let arrived = *place.arrived.get_or_insert(line.now());
+            let (wait, waiter) = ((ask.max_wait, ask.ahead), (turn, waker.cloned()));
+            place.progress = match line.enter(arrived, ask.cost, wait, waiter) {
                 Ok(id) => Progress::Waiting(id),
                 Err(outcome) => Progress::Over(Some(outcome)),
             };
         });
     }
 
-    /// Ready when Redis has replied when its turn comes. An error if it never comes.
-    fn poll_reserved(&mut self, context: &Context<'_>) -> Poll<Result<(), Error>> {
-        if let Progress::Waiting(id) = self.place.progress {
-            ready!(self.poll_line(id, true, context));
-        }
-        Poll::Ready(match &self.place.progress {
-            Progress::Over(Some(Outcome::Refused(error))) => Err(error.clone()),
-            _ => Ok(()),
-        })
-    }
-
-    fn poll_line(&mut self, id: WaiterId, reserving: bool, context: &Context<'_>) -> Poll<()> {
-        let clock = &self.shared.core.context.options.clock;
-        while !self.takes_outcome(id) {
+    /// Waits for the outcome, or if `reserving` for a reply.
+    fn poll_line(
+        &self,
+        place: &mut RedisPlace<P>,
+        id: WaiterId,
+        (reserving, context): (bool, &Context<'_>),
+    ) -> Poll<()> {
+        let clock = self.clock();
+        while !self.takes_outcome(place, id) {
             match self.shared.with_lock(|line| line.poll(id, (reserving, context.waker()))) {
                 Ok(()) => {
-                    self.takes_outcome(id);
+                    self.takes_outcome(place, id);
                     break;
                 }
                 // A clock that advances by itself goes to where the queue moves.
@@ -100,108 +92,23 @@ impl<P: Scripted, C: Connection> Caller<'_, P, C> {
         Poll::Ready(())
     }
 
-    /// Takes the outcome, if there is one. Under a lock of its own, because it would be lost if a listener panicked.
-    fn takes_outcome(&mut self, id: WaiterId) -> bool {
-        let Some((outcome, is_due)) = self.shared.outcome(id) else { return false };
-        self.place.progress = Progress::Over(Some(outcome));
+    /// Takes the outcome, if there is one. It does not depend on the time, so only the line is locked. The first caller
+    /// wakes those that were served with it, and the last one sends the request that has waited for them.
+    fn takes_outcome(&self, place: &mut RedisPlace<P>, id: WaiterId) -> bool {
+        let Self { shared, .. } = self;
+        let mut line = shared.line.lock();
+        let held_back = line.wake_held_back();
+        let outcome = line.take(id);
+        let (is_taken, is_due) = (outcome.is_some(), outcome.is_some() && line.has_collected());
+        if is_taken {
+            place.progress = Progress::Over(outcome);
+        }
+        drop(line);
+        held_back.into_iter().for_each(AfterUnlock::run);
         if is_due {
-            self.shared.with_lock(|_| ());
+            shared.with_lock(|_| ());
         }
-        true
-    }
-
-    /// Redis is away: asks the local limiter.
-    fn ask_local_limiter(&self, waited: Duration) -> Acquire<AtKey<'static, 'static, Arc<str>, P>> {
-        let Some(local) = &self.shared.core.local else {
-            unreachable!("`Outcome::Local` needs a local limiter")
-        };
-        Acquire::new(local.at(&self.shared.key).into_owned(), self.local_ask(waited))
-    }
-
-    /// With the time that is left.
-    fn local_ask(&self, waited: Duration) -> Ask<P::Cost> {
-        let max_wait = self.ask.max_wait.map(|wait| wait.saturating_sub(waited));
-        Ask { max_wait, ..*self.ask }
-    }
-
-    fn served_locally(
-        &mut self,
-        answer: Result<Grant<'static, P>, Error>,
-        before: Duration,
-    ) -> Result<RedisGrant<P, C>, Error> {
-        self.place.progress = Progress::Over(None);
-        let shared = Arc::clone(self.shared);
-        let answer = answer.map(|grant| RedisGrant::of_local(shared, grant, before));
-        if let Ok(grant) = &answer {
-            self.shared.core.context.observer.granted(grant.waited(), grant.limited_by());
-        }
-        self.shared.count(|stats| match &answer {
-            Ok(grant) => stats.grant(grant.waited()),
-            Err(_) => stats.refused += 1,
-        });
-        answer
-    }
-
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<RedisGrant<P, C>, Error>> {
-        let this = self;
-        loop {
-            match &mut this.place.progress {
-                Progress::Outside => {
-                    this.enter(Turn::New, Some(context.waker()));
-                    if let Progress::Waiting(id) = this.place.progress
-                        && !this.shared.core.context.options.clock.advances_by_itself()
-                        && !this.takes_outcome(id)
-                    {
-                        return Poll::Pending;
-                    }
-                }
-                Progress::Waiting(id) => {
-                    let id = *id;
-                    ready!(this.poll_line(id, false, context));
-                }
-                Progress::Over(outcome) => match outcome.take() {
-                    Some(Outcome::Granted(info)) => {
-                        // The listener may panic: until it returns, the grant can still be given back.
-                        *outcome = Some(Outcome::Granted(info));
-                        this.shared.core.context.observer.granted(info.waited, info.limited_by);
-                        this.place.progress = Progress::Over(None);
-                        let shared = Arc::clone(this.shared);
-                        return Poll::Ready(Ok(RedisGrant::new(shared, this.ask.cost, info)));
-                    }
-                    Some(Outcome::Refused(error)) => return Poll::Ready(Err(error)),
-                    Some(Outcome::Local) => {
-                        let now = this.shared.core.context.options.clock.now();
-                        let waited = now.since(this.place.arrived.unwrap_or(now));
-                        let acquire = this.ask_local_limiter(waited);
-                        this.place.progress = Progress::Local(acquire, waited, false);
-                    }
-                    None => panic!("`Acquire` polled after it was ready"),
-                },
-                Progress::Local(acquire, before, was_away) => {
-                    let is_away = this.shared.is_away();
-                    if *was_away && !is_away && !this.shared.end(End::IsClosed) {
-                        // Redis is back, and a local grant would exceed the limit of the fleet. This caller
-                        // goes back to Redis. That gives its local turn to the next, so one turn brings all back.
-                        this.place.progress = Progress::Outside;
-                        continue;
-                    }
-                    *was_away |= is_away;
-                    let answer = ready!(Pin::new(acquire).poll(context));
-                    let before = *before;
-                    return Poll::Ready(this.served_locally(answer, before));
-                }
-            }
-        }
-    }
-}
-
-impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
-    fn caller<'a>(
-        &'a self,
-        ask: &'a Ask<P::Cost>,
-        place: &'a mut RedisPlace<P>,
-    ) -> Caller<'a, P, C> {
-        Caller { shared: &self.shared, ask, place }
+        is_taken
     }
 }
 
@@ -219,20 +126,87 @@ impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
         place: &mut RedisPlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<RedisGrant<P, C>, Error>> {
-        limiter.caller(ask, place).poll(context)
+        let Self { shared, .. } = limiter;
+        let (clock, observer) = (limiter.clock(), &shared.context.observer);
+        loop {
+            match &mut place.progress {
+                Progress::Outside => {
+                    limiter.enter(ask, place, (Turn::New, Some(context.waker())));
+                    if let Progress::Waiting(id) = place.progress
+                        && !clock.advances_by_itself()
+                        && !limiter.takes_outcome(place, id)
+                    {
+                        return Poll::Pending;
+                    }
+                }
+                Progress::Waiting(id) => {
+                    let id = *id;
+                    ready!(limiter.poll_line(place, id, (false, context)));
+                }
+                Progress::Over(outcome) => match outcome.take() {
+                    Some(Outcome::Granted(info)) => {
+                        let grant = RedisGrant::new(Arc::clone(shared), ask.cost, info);
+                        observer.granted(info.waited, info.limited_by);
+                        return Poll::Ready(Ok(grant));
+                    }
+                    Some(Outcome::Refused(error)) => return Poll::Ready(Err(error)),
+                    // Redis is away: asks the local limiter, with the time that is left.
+                    Some(Outcome::Local) => {
+                        let Some(local) = &shared.context.local else {
+                            unreachable!("`Outcome::Local` needs a local limiter")
+                        };
+                        let now = clock.now();
+                        let waited = now.since(place.arrived.unwrap_or(now));
+                        let max_wait = ask.max_wait.map(|wait| wait.saturating_sub(waited));
+                        let local = local.at(&shared.key).into_owned();
+                        let acquire = Acquire::new(local, Ask { max_wait, ..*ask });
+                        place.progress = Progress::Local(acquire, waited, false);
+                    }
+                    None => panic!("`Acquire` polled after it was ready"),
+                },
+                Progress::Local(acquire, before, was_away) => {
+                    let is_away = shared.is_away();
+                    if *was_away && !is_away && !shared.end(End::IsClosed) {
+                        // Redis is back, and a local grant would exceed the limit of the fleet. This caller
+                        // goes back to Redis. That gives its local turn to the next, so one turn brings all back.
+                        place.progress = Progress::Outside;
+                        continue;
+                    }
+                    *was_away |= is_away;
+                    let answer = ready!(Pin::new(acquire).poll(context));
+                    let grant = answer
+                        .map(|grant| RedisGrant::of_local(Arc::clone(shared), grant, *before));
+                    place.progress = Progress::Over(None);
+                    if let Ok(grant) = &grant {
+                        observer.granted(grant.waited(), grant.limited_by());
+                    }
+                    shared.count(|stats| match &grant {
+                        Ok(grant) => stats.grant(grant.waited()),
+                        Err(_) => stats.refused += 1,
+                    });
+                    return Poll::Ready(grant);
+                }
+            }
+        }
     }
 
+    /// Ready when Redis has replied when its turn comes. An error if it never comes.
     fn poll_enter(
         limiter: &Self,
         ask: &Ask<P::Cost>,
         place: &mut RedisPlace<P>,
         context: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
-        let mut caller = limiter.caller(ask, place);
-        if matches!(caller.place.progress, Progress::Outside) {
-            caller.enter(Turn::Reserving, None);
+        if matches!(place.progress, Progress::Outside) {
+            limiter.enter(ask, place, (Turn::Reserving, None));
         }
-        caller.poll_reserved(context)
+        if let Progress::Waiting(id) = place.progress {
+            ready!(limiter.poll_line(place, id, (true, context)));
+        }
+        Poll::Ready(match &place.progress {
+            Progress::Over(Some(Outcome::Refused(error))) => Err(error.clone()),
+            _ => Ok(()),
+        })
     }
 
     fn leave(limiter: &Self, ask: &Ask<P::Cost>, place: &mut RedisPlace<P>) {
@@ -267,11 +241,30 @@ impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
 
 impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
-        self.pause_for(duration).await
+        if duration.is_zero() {
+            return Ok(());
+        }
+        let mut todo = Vec::new();
+        wire::put_pause(&mut todo, duration);
+        let answer = self.shared.with_lock(|line| {
+            line.stats.pauses += 1;
+            line.request(KeyChange::of(todo))
+        });
+        self.shared.context.observer.paused(duration);
+        if let Some(local) = &self.shared.context.local {
+            // Redis is paused even if the local limiter has too many keys.
+            let _ = local.at(&self.shared.key).pause_for(duration);
+        }
+        answer.await.unwrap_or(Ok(None)).map(drop)
     }
 
     async fn resume(&self) -> Result<(), Error> {
-        self.resume().await
+        let answer = self.shared.with_lock(|line| line.request(KeyChange::of(vec![b'E'])));
+        if let Some(local) = &self.shared.context.local {
+            let _ = local.at(&self.shared.key).resume();
+        }
+        self.shared.context.observer.report(&Event::Resumed);
+        answer.await.unwrap_or(Ok(None)).map(drop)
     }
 
     async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {
@@ -295,15 +288,29 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
     }
 
     async fn reset(&self) -> Result<(), Error> {
-        self.reset().await
+        self.report(vec![b'X']).await.map(drop)
     }
 
     async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
-        self.quota().await
+        Ok(self.inspect().await?.quota)
     }
 
     async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
-        self.limits(cost).await
+        let mut todo = Vec::new();
+        wire::put_detail::<P>(&mut todo, cost);
+        let Some(Report::Limits(reports)) = self.report(todo).await? else {
+            return Err(self.lost());
+        };
+        let policy = self.shared.with_lock(|line| line.policy().clone());
+        // What does not depend on the state is the policy's to tell.
+        let now = Nanos::ZERO;
+        let limits = Limit::all(&policy, &policy.idle(now), Asked::now(now, cost));
+        let told = limits.into_iter().zip(reports).map(|(limit, report)| Limit {
+            remaining: report.remaining,
+            more_after: report.more_after,
+            ..limit
+        });
+        Ok(told.collect())
     }
 
     fn end(&self, end: End<'_>) -> bool {
@@ -311,7 +318,7 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
     }
 
     fn queue_len(&self) -> usize {
-        self.queue_len()
+        self.shared.with_lock(|line| line.len())
     }
 
     fn queued_permits(&self) -> u64 {
@@ -319,15 +326,15 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
     }
 
     fn stats(&self) -> Stats {
-        self.stats()
+        self.keys.total().0
     }
 
     fn waits(&self) -> Waits {
-        self.waits()
+        self.shared.context.observer.waits()
     }
 
     fn clock(&self) -> &Clock {
-        self.clock()
+        &self.shared.context.options.clock
     }
 
     #[cfg(feature = "metrics")]
@@ -336,7 +343,7 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
     }
 
     fn name(&self) -> Option<&str> {
-        self.name()
+        self.shared.context.observer.name()
     }
 }
 

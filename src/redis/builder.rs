@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::Connection;
+use super::context::Context;
 use super::limiter::RedisRateLimiter;
 use super::options::{Options, Unavailable};
 use super::script::Scripted;
-use super::shared::{Keys, SharedLimiter};
+use super::shared::Keys;
 use crate::clock::Clock;
 use crate::observe::{Event, Reports};
 use crate::units::Nanos;
@@ -45,12 +46,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         connection: C,
         key: impl Into<String>,
     ) -> RedisRateLimiterBuilder<P, C> {
-        RedisRateLimiterBuilder::new(policy, connection, key.into())
-    }
-}
-
-impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
-    pub(super) fn new(policy: P, connection: C, key: String) -> Self {
         let options = Options {
             reports: Reports::default(),
             horizon: Duration::from_millis(250),
@@ -58,19 +53,19 @@ impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
             lease: Duration::from_secs(10),
             refresh: Duration::from_secs(1),
             max_requests: 512,
-            max_retry_pause: Duration::from_millis(250),
             absent_is_new: true,
             version: 0,
             keep: Duration::from_secs(30 * 86_400),
-            foreign_is_unavailable: false,
             unavailable: Unavailable::Fail,
             max_waiters: 100_000,
             max_queued_permits: u64::MAX,
             clock: Clock::system(),
         };
-        Self { policy, connection, key, options }
+        RedisRateLimiterBuilder { policy, connection, key: key.into(), options }
     }
+}
 
+impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
     fn with(mut self, choose: impl FnOnce(&mut Options<P>)) -> Self {
         choose(&mut self.options);
         self
@@ -110,9 +105,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
     }
 
     /// The version of this code's policy; by default 0. The higher of two versions is in force at once for all
-    /// processes: processes with the lower one adopt it ([`Event::PolicyAdopted`]). Without versions a changed
-    /// policy takes effect when the processes that had the old one have not called for ten seconds.
-    /// The guide has the [whole rule](crate::guide::redis#which-policy-is-in-force).
+    /// processes: processes with the lower one adopt it ([`Event::PolicyAdopted`]). Without versions each process
+    /// follows its own policy: see the [guide](crate::guide::redis#which-policy-is-in-force).
     ///
     /// A version also replaces a policy that was set by
     /// [`set_policy`](RedisRateLimiter::set_policy) under a lower one.
@@ -125,13 +119,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
     /// version. Every other key lives until its limiter is idle.
     pub fn keep(self, keep: Duration) -> Self {
         self.with(|options| options.keep = keep)
-    }
-
-    /// Applies [`unavailable`](Self::unavailable) also to a key that holds something else: another kind of
-    /// policy, another format, or data of another program. By default callers then get an
-    /// [`Error::Store`](crate::Error::Store).
-    pub fn foreign_is_unavailable(self) -> Self {
-        self.with(|options| options.foreign_is_unavailable = true)
     }
 
     /// How long permits in flight count after the last request of their process; by default 10 s, at least
@@ -153,24 +140,15 @@ impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
     /// The maximum number of requests in flight, at most one for each key; by default 512. The server executes one
     /// at a time, so more would only queue there, the last of them beyond their deadline. With a round trip of `t`
     /// the limiter sends at most `requests / t` requests a second. Keys whose requests fail have 16 of their own,
-    /// and one more with each of their requests that is answered again, up to this number.
+    /// and one more with each of their requests that is answered again.
     pub fn max_requests(self, requests: usize) -> Self {
         let most = tokio::sync::Semaphore::MAX_PERMITS;
         self.with(|options| options.max_requests = requests.clamp(1, most))
     }
 
-    /// The longest pause between two attempts while requests fail, on average; by default 250 ms. Each pause is
-    /// random, from half of that to one and a half, so that processes do not keep step.
-    pub fn max_retry_pause(self, pause: Duration) -> Self {
-        self.with(|options| options.max_retry_pause = pause)
-    }
-
     /// The maximum number of callers of a key that wait in this process, including callers whose request is
     /// in flight; by default 100,000, so that a slow Redis does not exhaust the memory of its clients. See
     /// [`RateLimiter::max_waiters`](crate::RateLimiter::max_waiters).
-    ///
-    /// Changes of a key that wait to be sent (`settle`, `pause_for`, `set_policy`, `quota`, `inspect`, `reset`,
-    /// `ping`, `flush`) are bounded by 100,000 as well; more get [`Error::QueueFull`](crate::Error::QueueFull).
     pub fn max_waiters(self, waiters: usize) -> Self {
         self.with(|options| options.max_waiters = waiters)
     }
@@ -200,8 +178,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
     /// Builds the limiter. Nothing is sent yet.
     #[must_use]
     pub fn build(self) -> RedisRateLimiter<P, C> {
-        let core = SharedLimiter::new(self.policy, self.connection, self.options);
-        RedisRateLimiter::of(Keys::new(core), self.key.into())
+        let context = Arc::new(Context::new(self.options, self.policy));
+        RedisRateLimiter::of(Keys::new(self.connection, context), self.key.into())
     }
 }
 

@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::sender;
 pub use failure::{Effect, Failure};
-pub(crate) use request::{NUMBER, RequestNumber, random};
 pub use request::{Reply, Request, Script};
+pub(crate) use request::{next_number, random};
 
 /// A task that sends requests.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -136,7 +136,7 @@ where
 {
     let (mut last, mut pause) = (None, Duration::from_millis(1));
     let awake = async {
-        while let Err(error) = send(echo(&request.key, RequestNumber::next())).await
+        while let Err(error) = send(echo(&request.key, next_number())).await
             && (error.code().is_none() || error.redirect_node().is_some())
         {
             last = Some(error);
@@ -148,9 +148,9 @@ where
 }
 
 // Limiters may use scripts, and perhaps no other command.
-fn echo(key: &str, number: RequestNumber) -> Cmd {
+fn echo(key: &str, number: u32) -> Cmd {
     let mut echo = redis::cmd("EVAL");
-    echo.arg("return ARGV[1]").arg(1).arg(key).arg(&number.bytes());
+    echo.arg("return ARGV[1]").arg(1).arg(key).arg(&number.to_le_bytes());
     echo
 }
 
@@ -159,9 +159,9 @@ async fn check<F>(send: impl Fn(Cmd) -> F, key: Arc<str>)
 where
     F: Future<Output = Result<Value, RedisError>>,
 {
-    let number = RequestNumber::next();
+    let number = next_number();
     if let Ok(Ok(value)) = timeout(DOUBT, send(echo(&key, number))).await
-        && value != Value::BulkString(number.bytes().to_vec())
+        && value != Value::BulkString(number.to_le_bytes().to_vec())
     {
         let _ = timeout(DOUBT, send(closing(&key))).await;
     }

@@ -1,112 +1,95 @@
 //! What all keys of a limiter share, apart from the connection.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::counters::Counts;
+use super::connection::random;
+use super::counters::Counters;
 use super::health::Health;
-use super::options::Options;
-use super::script::wire::{PolicyHeader, Rank, Terms};
-use super::script::{Scripted, Scripts};
+use super::options::{Options, Unavailable};
+use super::script::wire::{PolicyHeader, Sender};
+use super::script::{Rules, Scripted};
+use crate::keyed::KeyedRateLimiter;
 use crate::observe::Observer;
-use crate::units::Nanos;
+use crate::sync::Mutex;
+
+/// The slots of keys whose requests fail.
+const FAILING: usize = 16;
 
 /// A place of a request in flight.
 pub(super) type Slot = OwnedSemaphorePermit;
 
-/// Slots for the requests in flight of all keys, at most one for each key.
-pub(super) struct Slots {
-    all: Arc<Semaphore>,
-    /// For keys whose requests fail: thousands of keys on a mute node hold no more than these.
-    failing: Arc<Semaphore>,
-    /// How many more of those there are now, and at most.
-    wider: AtomicUsize,
-    most_wider: usize,
-}
-
-impl Slots {
-    const FAILING: usize = 16;
-
-    fn new(most: usize) -> Self {
-        let slots = |most| Arc::new(Semaphore::new(most));
-        let (wider, most_wider) = (AtomicUsize::new(0), most.saturating_sub(Self::FAILING));
-        Self { all: slots(most), failing: slots(Self::FAILING), wider, most_wider }
-    }
-
-    /// A key that has failed was answered: others of its node may be well again. It leaves its slot to them, and
-    /// one more, so that twice as many try with each round trip.
-    pub(super) fn widen(&self) {
-        let wider = |wider| (wider < self.most_wider).then_some(wider + 1);
-        if self.wider.fetch_update(Ordering::Relaxed, Ordering::Relaxed, wider).is_ok() {
-            self.failing.add_permits(1);
-        }
-    }
-
-    /// A request has failed.
-    pub(super) fn narrow(&self) {
-        let narrower = |wider: usize| wider.checked_sub(1);
-        if self.wider.fetch_update(Ordering::Relaxed, Ordering::Relaxed, narrower).is_ok() {
-            match self.failing.try_acquire() {
-                Ok(slot) => slot.forget(),
-                Err(_) => drop(self.wider.fetch_add(1, Ordering::Relaxed)),
-            }
-        }
-    }
-
-    pub(super) fn of(&self, fails: bool) -> &Arc<Semaphore> {
-        if fails { &self.failing } else { &self.all }
-    }
-}
-
 /// What the line of a key needs of its limiter.
-pub(super) struct Context<P> {
+pub(super) struct Context<P: Scripted> {
     pub(super) options: Options<P>,
-    pub(super) scripts: Arc<Scripts>,
+    pub(super) policy: P,
+    /// Those of the policy. Their kinds never change.
+    pub(super) rules: Rules,
+    /// In use while Redis is away.
+    pub(super) local: Option<KeyedRateLimiter<Arc<str>, P>>,
     pub(super) health: Health,
-    pub(super) slots: Slots,
-    pub(super) counters: Counts,
+    /// Slots for the requests in flight, at most one for each key; and those of keys whose requests fail, so that
+    /// thousands of keys on a mute node leave slots to the others. Of these, how many there are beyond [`FAILING`].
+    pub(super) slots: [Arc<Semaphore>; 2],
+    wider: Mutex<usize>,
+    pub(super) counters: Mutex<Counters>,
     pub(super) observer: Arc<Observer>,
     /// Distinguishes this limiter from those of other processes.
-    pub(super) id: [u8; 8],
-    started: Nanos,
+    id: f64,
 }
 
 impl<P: Scripted> Context<P> {
-    pub(super) fn new(options: Options<P>, random: u64) -> Self {
+    pub(super) fn new(options: Options<P>, policy: P) -> Self {
+        let random = random();
+        let local = match &options.unavailable {
+            Unavailable::Local(policy) => {
+                let local = KeyedRateLimiter::builder(policy.clone())
+                    .clock(options.clock.clone())
+                    .absent_is_new(true)
+                    .max_waiters(options.max_waiters)
+                    .max_queued_permits(options.max_queued_permits);
+                Some(local.build())
+            }
+            _ => None,
+        };
         Self {
-            slots: Slots::new(options.max_requests),
-            health: Health::new(options.max_retry_pause, random),
+            slots: [options.max_requests, FAILING].map(|most| Arc::new(Semaphore::new(most))),
+            wider: Mutex::default(),
+            health: Health::new(random),
             observer: Observer::new(options.reports.clone()),
-            started: options.clock.now(),
             options,
-            scripts: Scripts::of::<P>(),
-            counters: Counts::default(),
-            id: random.to_le_bytes(),
+            rules: Rules::of(&policy),
+            policy,
+            local,
+            counters: Mutex::default(),
+            id: f64::from_bits(random >> 2),
         }
     }
 
-    /// How many seconds ago this limiter was built.
-    pub(super) fn age(&self) -> u32 {
-        let age = self.options.clock.now().since(self.started);
-        u32::try_from(age.as_secs()).unwrap_or(u32::MAX)
+    /// A key that has failed was answered: others of its node may be well again. It leaves its slot to them, and one more,
+    /// so that twice as many try with each round trip. Each failure takes one away again.
+    pub(super) fn widen(&self, is_answered: bool) {
+        let (failing, mut wider) = (&self.slots[1], self.wider.lock());
+        if !is_answered {
+            *wider -= failing.forget_permits((*wider).min(1));
+        } else if *wider < self.options.max_requests {
+            failing.add_permits(1);
+            *wider += 1;
+        }
     }
 
-    /// The policy and the version in the code of this process.
-    pub(super) fn own_header(&self, policy: &P) -> PolicyHeader {
-        let terms = Terms::new(policy, !self.options.absent_is_new);
-        self.header(policy, terms, (self.options.version, 0), 0)
+    pub(super) fn count(&self, count: impl FnOnce(&mut Counters)) {
+        count(&mut self.counters.lock());
     }
 
-    /// The first argument of requests under a policy. `grace`: see [`PolicyHeader::new`].
-    pub(super) fn header(&self, policy: &P, terms: Terms, rank: Rank, grace: u32) -> PolicyHeader {
-        // It was given a version, or was set, or is just being set.
-        let is_ranked = rank > (0, 0) || grace == u32::MAX;
-        let is_kept = is_ranked || !(terms.idle || policy.starts_idle());
+    /// What the head of a request under a policy says of this process. `sets`: whether it sets another one.
+    pub(super) fn sender(&self, policy: &P, header: &PolicyHeader, sets: bool) -> Sender {
+        let idle = !self.options.absent_is_new;
+        let is_kept = sets || header.rank > (0, 0) || !(idle || policy.starts_idle());
         let keep = if is_kept { self.options.keep } else { Duration::ZERO };
-        PolicyHeader::new(&self.scripts, terms, rank, grace, keep)
+        Sender { id: self.id, keep, idle }
     }
 }
 
@@ -121,34 +104,8 @@ mod tests {
         pub(in crate::redis) fn with(policy: P) -> Arc<Self> {
             let connection = Reconnecting::open("redis://127.0.0.1/").expect("an address");
             let limiter = RedisRateLimiter::new(policy, connection, "key");
-            Arc::clone(&limiter.shared.core.context)
+            Arc::clone(&limiter.shared.context)
         }
-    }
-
-    #[test]
-    fn keys_that_fail_get_more_slots_as_they_are_answered_and_no_more_than_all() {
-        let slots = Slots::new(18);
-        let count = |fails| slots.of(fails).available_permits();
-        assert_eq!((count(false), count(true)), (18, 16));
-        slots.narrow();
-        assert_eq!(count(true), 16, "no fewer");
-        for free in [17, 18, 18] {
-            slots.widen();
-            assert_eq!(count(true), free);
-        }
-        for free in [17, 16, 16] {
-            slots.narrow();
-            assert_eq!(count(true), free);
-        }
-        // All are in use: the next failure takes one back.
-        slots.widen();
-        let all = slots.of(true).try_acquire_many(17).expect("all");
-        slots.narrow();
-        drop(all);
-        assert_eq!(count(true), 17);
-        slots.narrow();
-        assert_eq!((count(false), count(true)), (18, 16));
-        assert_eq!(Slots::new(3).most_wider, 0);
     }
 
     /// A key that says more than an absent one is kept.
@@ -157,19 +114,16 @@ mod tests {
         let full = TokenBucket::new(Rate::per_second(5.0), 10);
         let context = Context::with(full.clone());
         let empty = full.clone().initial(0);
-        for (policy, idle, rank, grace, is_kept) in [
-            (&full, false, (0, 0), 0, false),
-            (&full, false, (0, 0), 600, false),
-            (&full, false, (0, 0), u32::MAX, true),
-            (&full, false, (1, 0), 0, true),
-            (&full, false, (0, 1), 0, true),
-            (&empty, false, (0, 0), 0, true),
-            (&empty, true, (0, 0), 0, false),
+        for (policy, rank, sets, is_kept) in [
+            (&full, (0, 0), false, false),
+            (&full, (0, 0), true, true),
+            (&full, (1, 0), false, true),
+            (&full, (0, 1), false, true),
+            (&empty, (0, 0), false, true),
         ] {
-            let header = context.header(policy, Terms::new(policy, idle), rank, grace);
-            let keep = f64::from_le_bytes(header.bytes[8..16].try_into().expect("eight bytes"));
-            assert_eq!(keep > 0.0, is_kept, "{idle} {rank:?} {grace}");
+            let header = PolicyHeader::of(policy, rank);
+            let keep = context.sender(policy, &header, sets).keep;
+            assert_eq!(keep > Duration::ZERO, is_kept, "{rank:?} {sets}");
         }
-        assert_eq!(context.own_header(&full).rank, (0, 0));
     }
 }

@@ -1,6 +1,5 @@
 //! Counters of the requests of a shared limiter.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Request counters of a limiter, all keys together.
@@ -26,53 +25,4 @@ pub struct Counters {
     /// Requests for a key that holds something else: another kind of policy, another format, or data of another
     /// program.
     pub foreign: u64,
-}
-
-/// [`Counters`] while they are counted.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) requests: Count,
-    pub(super) asked: Count,
-    pub(super) denied_locally: Count,
-    pub(super) lost: Count,
-    pub(super) without_redis: Count,
-    pub(super) answered: Count,
-    /// In nanoseconds.
-    pub(super) latency: Count,
-    pub(super) failed: Count,
-    pub(super) foreign: Count,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
-
-impl Count {
-    pub(super) fn add(&self, n: usize) {
-        self.0.fetch_add(n as u64, Ordering::Relaxed);
-    }
-
-    pub(super) fn add_time(&self, time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.0.fetch_add(nanos, Ordering::Relaxed);
-    }
-
-    fn read(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Counts {
-    pub(super) fn read(&self) -> Counters {
-        Counters {
-            requests: self.requests.read(),
-            asked: self.asked.read(),
-            denied_locally: self.denied_locally.read(),
-            lost: self.lost.read(),
-            without_redis: self.without_redis.read(),
-            answered: self.answered.read(),
-            latency: Duration::from_nanos(self.latency.read()),
-            failed: self.failed.read(),
-            foreign: self.foreign.read(),
-        }
-    }
 }

@@ -1,16 +1,16 @@
 //! The task that sends the requests of a key, and the way into its queue that starts it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::connection::{Connection, Request};
-use super::context::Context;
+use tokio::sync::Semaphore;
+
+use super::connection::Connection;
 use super::line::KeyLine;
-use super::line::flight::{RequestEnd, Step};
 use super::script::Scripted;
 use super::shared::SharedKey;
 use crate::clock::OnAlarm;
 use crate::limiter::Limiter;
+use crate::unwinding::in_drop;
 use crate::wait_queue::End;
 
 impl<P: Scripted, C: Connection> SharedKey<P, C> {
@@ -19,16 +19,16 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     pub(super) fn with_lock<R>(&self, act: impl FnOnce(&mut KeyLine<P>) -> R) -> R {
         let (result, driver) = self.act(false, act);
         if let Some(driver) = driver {
-            self.core.connection.spawn(Box::pin(driver.drive()));
+            self.connection.spawn(Box::pin(driver.drive()));
         }
         result
     }
 
     /// As [`KeyLine::close`], of the local limiter as well.
     pub(super) fn end(&self, end: End<'_>) -> bool {
-        let (context, key) = (&self.core.context, &self.key);
-        let local = || self.core.local.as_ref().is_none_or(|local| local.at(key).end(end));
-        let answer = context.options.clock.ask(|| self.with_lock(|line| line.close(end)));
+        let (clock, key) = (&self.context.options.clock, &self.key);
+        let local = || self.context.local.as_ref().is_none_or(|local| local.at(key).end(end));
+        let answer = clock.ask(|| self.with_lock(|line| line.close(end)));
         answer && (matches!(end, End::IsClosed) || local())
     }
 
@@ -50,9 +50,9 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         let driver = self.driver(&mut line);
         line.hold_back(lands);
         line.wake_if_drained();
-        let after_unlock = line.arm(|| self.alarm());
+        let clock = &self.context.options.clock;
+        let after_unlock = line.arm(|| clock.alarm(self.this.clone()));
         // A caller that waits for a change does not move a clock that advances by itself.
-        let clock = &self.core.context.options.clock;
         let moves = clock.advances_by_itself() && line.has_changes();
         let due = moves.then(|| line.moves_at()).flatten();
         self.unlock(line, after_unlock);
@@ -62,17 +62,11 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         (result, driver)
     }
 
-    /// Takes the next request, if one is due. Its driver ends it even if a waker or listener panics.
+    /// The task for the next request, if one is due. It ends the flight even if a waker or listener panics.
     fn driver(&self, line: &mut KeyLine<P>) -> Option<Driver<P, C>> {
-        let flight = Some(line.next()?);
+        let flight = Some(line.take_off()?);
         let shared = self.this.upgrade().expect("borrowed from its owner");
-        Some(Driver { shared, flight })
-    }
-
-    fn request(&self, arguments: Vec<Vec<u8>>, is_take: bool) -> Request {
-        let Context { scripts, options, .. } = &*self.core.context;
-        let script = if is_take { &scripts.take } else { &scripts.change };
-        Request::new(Arc::clone(script), Arc::clone(&self.key), arguments, options.deadline)
+        Some(Driver { shared, flight, slots: line.slots() })
     }
 }
 
@@ -91,31 +85,27 @@ struct Driver<P: Scripted, C: Connection> {
     shared: Arc<SharedKey<P, C>>,
     /// The number of its flight; `None` when it is done.
     flight: Option<u64>,
+    slots: Arc<Semaphore>,
 }
 
 impl<P: Scripted, C: Connection> Driver<P, C> {
     async fn drive(mut self) {
         let shared = Arc::clone(&self.shared);
-        let mut slot = None;
         while let Some(flight) = self.flight {
-            // If this task begins too late, another is spawned for the next request.
-            let step = shared.with_lock(|line| line.begin(flight, slot.take()));
-            let (_, next) = match step {
-                Step::Send(arguments, is_take, idle) => {
-                    let mut request = shared.request(arguments, is_take);
-                    request.idle = idle;
-                    shared.core.context.counters.requests.add(1);
-                    let outcome = shared.core.connection.run(&request).await;
-                    let end = outcome.map_or_else(RequestEnd::Failed, RequestEnd::Replied);
-                    shared.act(true, |line| line.land(flight, end))
-                }
-                Step::WaitForSlot(slots) => {
-                    slot = slots.acquire_owned().await.ok();
-                    shared.act(false, |line| line.free(flight))
-                }
-                Step::Next => shared.act(false, |line| line.free(flight)),
-            };
-            self.flight = next.and_then(|mut next| next.flight.take());
+            // A task that need not wait does not yield to its runtime: a test may poll it in place.
+            let mut slot = Arc::clone(&self.slots).try_acquire_owned().ok();
+            if slot.is_none() {
+                slot = Arc::clone(&self.slots).acquire_owned().await.ok();
+            }
+            // If there is nothing to send any more, another task is spawned for the next request.
+            let request = shared.with_lock(|line| line.begin(flight, slot));
+            let Some(request) = request else { break };
+            let end = shared.connection.run(&request).await;
+            let next = shared.act(true, |line| line.land(flight, end)).1;
+            self.flight = None;
+            if let Some(mut next) = next {
+                (self.flight, self.slots) = (next.flight.take(), Arc::clone(&next.slots));
+            }
         }
     }
 }
@@ -124,9 +114,6 @@ impl<P: Scripted, C: Connection> Driver<P, C> {
 impl<P: Scripted, C: Connection> Drop for Driver<P, C> {
     fn drop(&mut self) {
         let Some(flight) = self.flight.take() else { return };
-        // A second panic would end the process.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            self.shared.with_lock(|line| line.abandon(flight));
-        }));
+        in_drop(|| self.shared.with_lock(|line| line.abandon(flight)));
     }
 }

@@ -1,12 +1,11 @@
-//! Whether Redis can be reached, and which key may try it next.
+//! Whether Redis can be reached.
 //!
-//! A request that fails makes the connection *doubtful*. Requests that had no effect are repeated at growing
-//! intervals, and callers wait, but not longer than one deadline after the first failure, or after the last
-//! reply if that came later. Then Redis is *down*: waiting and new callers get what
-//! [`Unavailable`](super::Unavailable) says, and one request at a time probes whether it is back.
+//! A request that fails makes the connection *doubtful*: each key repeats what had no effect at growing intervals, and
+//! its callers wait, for at most one deadline after the first failure, or after the last reply if that came later. Then
+//! Redis is *down*: all callers get what [`Unavailable`](super::Unavailable) says, and one request at a time probes
+//! whether it is back.
 //!
-//! The next reply ends that outage for every key: what failed before it says nothing about a key. A key that fails
-//! while others are answered has an outage of its own.
+//! The next reply ends that outage for every key. A key that fails while others are answered has an outage of its own.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,27 +27,15 @@ pub enum State {
     Down,
 }
 
-/// What may be sent now.
+/// What a key may send now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendPermission {
     Ask,
-    /// One request of the group at a time.
-    Try(Group),
-    Probe(Group),
+    Probe,
     Wait,
 }
 
-impl SendPermission {
-    /// The group whose turn it is.
-    pub(super) fn group(self) -> Option<Group> {
-        match self {
-            Self::Try(group) | Self::Probe(group) => Some(group),
-            Self::Ask | Self::Wait => None,
-        }
-    }
-}
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Health {
     /// Whether `trouble` is set: without any, nothing locks.
     troubled: AtomicBool,
@@ -59,7 +46,6 @@ pub(super) struct Health {
     answered_sent: AtomicU64,
     /// When the last outage of all ended.
     recovered: AtomicU64,
-    max_pause: Duration,
     random: u64,
 }
 
@@ -68,34 +54,17 @@ pub(super) struct Health {
 struct Trouble {
     outage: Outage,
     is_down: bool,
-    /// Whether a request tries Redis, of each group of keys.
-    tried: [bool; 2],
+    /// Whether a request probes if Redis is back.
+    is_probed: bool,
 }
 
-/// The keys of a group take turns, and do not wait for the other group: one request of each at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Group {
-    /// They may be well.
-    Others,
-    /// Their last request has failed.
-    Failing,
-}
+/// While Redis is down, a key looks again whether it may probe after a time of this length at least and at most.
+const LOOK: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
 
-impl Group {
-    fn of(fails: bool) -> Self {
-        if fails { Self::Failing } else { Self::Others }
-    }
-}
+/// The longest pause between two attempts, on average. Each is random, so that processes do not keep step.
+const MAX_PAUSE: Duration = Duration::from_millis(250);
 
-/// A key does not look again earlier than this while requests of other keys try Redis.
-const SOON: Duration = Duration::from_millis(10);
-
-/// Nor later than this, however long the pauses are, while it is in doubt whether Redis is there, and while Redis
-/// is down.
-const LATEST: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
-
-/// Consecutive failures of the requests for one key, or for all: how long callers wait for the end of the
-/// outage, and when the next request may try.
+/// Consecutive failures of the requests for one key, or for all.
 #[derive(Debug)]
 pub(super) struct Outage {
     since: Nanos,
@@ -104,34 +73,22 @@ pub(super) struct Outage {
     /// The next attempt: at once after the first failure, then at growing intervals.
     pub(super) retry_at: Nanos,
     pause: Duration,
-    max_pause: Duration,
     random: u64,
     /// The error of the last attempt.
     pub(super) error: StoreError,
 }
 
 impl Outage {
-    /// `health`: how long the pauses may become.
-    pub(super) fn new(
-        health: &Health,
-        since: Nanos,
-        deadline: Duration,
-        error: StoreError,
-        random: u64,
-    ) -> Self {
+    pub(super) fn new(since: Nanos, deadline: Duration, error: &StoreError, random: u64) -> Self {
         let until = since.saturating_add(deadline);
-        let (pause, max_pause) = (Duration::ZERO, health.max_pause);
-        Self { since, until, retry_at: since, pause, max_pause, random, error }
+        let (pause, error) = (Duration::ZERO, error.clone());
+        Self { since, until, retry_at: since, pause, random, error }
     }
 
     pub(super) fn failed(&mut self, now: Nanos, error: &StoreError) {
         self.error = error.clone();
         self.retry_at = now.saturating_add(about(&mut self.random, self.pause));
-        self.pause = (self.pause * 2).max(Duration::from_millis(1)).min(self.max_pause);
-    }
-
-    pub(super) fn exceeds_deadline(&self, now: Nanos) -> bool {
-        now >= self.until
+        self.pause = (self.pause * 2).max(Duration::from_millis(1)).min(MAX_PAUSE);
     }
 }
 
@@ -151,18 +108,16 @@ pub(super) fn whole(duration: Duration) -> Duration {
 }
 
 impl Health {
-    pub(super) fn new(max_pause: Duration, random: u64) -> Self {
-        let (troubled, trouble, answered, answered_sent, recovered) = Default::default();
-        let random = random | 1;
-        Self { troubled, trouble, answered, answered_sent, recovered, max_pause, random }
+    pub(super) fn new(random: u64) -> Self {
+        Self { random: random | 1, ..Self::default() }
     }
 
     /// Whether a request that was sent at `sent` is not merely in a crowd in front of a server: a later one was
     /// answered, or none was for `time`.
     pub(super) fn has_passed_over(&self, sent: Nanos, now: Nanos, time: Duration) -> bool {
-        let read = |time: &AtomicU64| Nanos::new(time.load(Ordering::Relaxed));
-        read(&self.answered_sent) > sent.saturating_add(SOON)
-            || read(&self.answered).max(sent).saturating_add(time) <= now
+        let later = Nanos::new(self.answered_sent.load(Ordering::Relaxed));
+        later > sent.saturating_add(LOOK[0])
+            || self.last_reply().max(sent).saturating_add(time) <= now
     }
 
     pub(super) fn is_well(&self) -> bool {
@@ -183,11 +138,11 @@ impl Health {
     }
 
     pub(super) fn state(&self) -> State {
-        let state = |trouble: &mut Trouble| match trouble.is_down {
-            true => State::Down,
-            false => State::Doubtful,
-        };
-        self.trouble(state).unwrap_or(State::Up)
+        match self.trouble(|trouble| trouble.is_down) {
+            None => State::Up,
+            Some(false) => State::Doubtful,
+            Some(true) => State::Down,
+        }
     }
 
     /// The error for callers that cannot wait for Redis any longer.
@@ -195,9 +150,9 @@ impl Health {
         self.trouble(|trouble| trouble.is_down.then(|| trouble.outage.error.clone()))?
     }
 
-    /// The error of the last request, if it failed.
-    pub(super) fn doubt(&self) -> Option<StoreError> {
-        self.trouble(|trouble| trouble.outage.error.clone())
+    /// The error of the last request, if it failed, and until when callers wait.
+    pub(super) fn doubt(&self) -> Option<(StoreError, Nanos)> {
+        self.trouble(|trouble| (trouble.outage.error.clone(), trouble.outage.until))
     }
 
     /// Lets time pass. An event if callers have waited for the deadline.
@@ -205,14 +160,27 @@ impl Health {
         self.trouble(|trouble| trouble.pass(now))?
     }
 
-    /// `fails`: whether requests of the same key have failed.
-    pub(super) fn may_ask(&self, now: Nanos, fails: bool) -> SendPermission {
-        self.trouble(|trouble| trouble.may_ask(now, fails)).unwrap_or(SendPermission::Ask)
+    pub(super) fn may_send(&self, now: Nanos) -> SendPermission {
+        let may_probe = |it: &mut Trouble| !it.is_probed && it.outage.retry_at <= now;
+        match self.trouble(|trouble| trouble.is_down.then(|| may_probe(trouble))).flatten() {
+            None => SendPermission::Ask,
+            Some(true) => SendPermission::Probe,
+            Some(false) => SendPermission::Wait,
+        }
     }
 
-    /// When the key may try Redis. While another key tries, a key that needs Redis looks again soon.
-    pub(super) fn again(&self, now: Nanos, needed: bool, fails: bool) -> Option<Nanos> {
-        self.trouble(|trouble| trouble.again(now, needed, fails))?
+    /// A request probes if Redis is back.
+    pub(super) fn probe(&self) {
+        self.trouble(|trouble| trouble.is_probed = true);
+    }
+
+    /// While Redis is down: when a key looks again whether it may probe.
+    pub(super) fn look_at(&self, now: Nanos) -> Option<Nanos> {
+        self.trouble(|Trouble { outage, is_down, is_probed }| {
+            let soon = now.saturating_add(outage.pause.clamp(LOOK[0], LOOK[1]));
+            let is_set = !*is_probed && outage.retry_at > now;
+            is_down.then_some(if is_set { outage.retry_at } else { soon })
+        })?
     }
 
     /// Whether an outage of all has ended since a key failed.
@@ -221,32 +189,31 @@ impl Health {
     }
 
     /// A request of a key has failed that was sent at `sent`. `before`: when the first of those before it
-    /// failed that have failed in a row. `tries`: the group for which it tried if Redis is back.
+    /// failed that have failed in a row.
     pub(super) fn failed(
         &self,
         now: Nanos,
-        sent: Nanos,
+        (sent, is_probe): (Nanos, bool),
         deadline: Duration,
         before: Option<Nanos>,
         error: &StoreError,
-        tries: Option<Group>,
     ) -> Option<Event> {
         if self.last_reply() > before.unwrap_or(sent) {
             // Redis has answered requests of other keys since: only this key cannot be reached.
-            self.abandoned(tries);
             return None;
+        }
+        if is_probe {
+            self.trouble(|trouble| trouble.is_probed = false);
         }
         let mut trouble = self.trouble.lock();
         // Either this sees a reply that comes now, or the key that gets it sees the trouble.
         self.troubled.store(true, Ordering::SeqCst);
         // Redis was there when it last replied.
         let since = sent.max(self.last_reply());
-        let trouble = trouble.get_or_insert_with(|| Trouble {
-            outage: Outage::new(self, since, deadline, error.clone(), self.random),
-            is_down: false,
-            tried: [false; 2],
+        let trouble = trouble.get_or_insert_with(|| {
+            let outage = Outage::new(since, deadline, error, self.random);
+            Trouble { outage, is_down: false, is_probed: false }
         });
-        trouble.end_turn(tries);
         trouble.outage.failed(now, error);
         trouble.pass(now)
     }
@@ -266,59 +233,11 @@ impl Health {
             Event::Up { after: now.since(trouble.outage.since) }
         })
     }
-
-    /// A request shows nothing about Redis: it was not sent, or only its key fails.
-    pub(super) fn abandoned(&self, tries: Option<Group>) {
-        self.trouble(|trouble| trouble.end_turn(tries));
-    }
 }
 
 impl Trouble {
-    fn may_ask(&mut self, now: Nanos, fails: bool) -> SendPermission {
-        let group = Group::of(fails);
-        if self.tried[group as usize] || now < self.turn(group) {
-            return SendPermission::Wait;
-        }
-        self.tried[group as usize] = true;
-        match self.is_down {
-            true => SendPermission::Probe(group),
-            false => SendPermission::Try(group),
-        }
-    }
-
-    fn end_turn(&mut self, tries: Option<Group>) {
-        if let Some(group) = tries {
-            self.tried[group as usize] = false;
-        }
-    }
-
-    fn again(&self, now: Nanos, needed: bool, fails: bool) -> Option<Nanos> {
-        let until = (!self.is_down).then_some(self.outage.until);
-        let group = Group::of(fails);
-        let again = match self.turn(group) {
-            _ if self.tried[group as usize] => {
-                let latest = LATEST[usize::from(self.is_down)];
-                now.saturating_add(self.outage.pause.clamp(SOON, latest))
-            }
-            // The key may ask at any time, and has nothing to ask now.
-            Nanos::ZERO => now.saturating_add(SOON),
-            turn => turn,
-        };
-        // While Redis is down, some key must probe.
-        let again = (needed || self.is_down && self.tried == [false; 2]).then_some(again);
-        again.into_iter().chain(until).min()
-    }
-
-    /// When a key of the group may try.
-    fn turn(&self, group: Group) -> Nanos {
-        match group {
-            Group::Others if !self.is_down => Nanos::ZERO,
-            _ => self.outage.retry_at,
-        }
-    }
-
     fn pass(&mut self, now: Nanos) -> Option<Event> {
-        if self.is_down || !self.outage.exceeds_deadline(now) {
+        if self.is_down || now < self.outage.until {
             return None;
         }
         self.is_down = true;
@@ -328,29 +247,8 @@ impl Trouble {
 
 #[cfg(test)]
 mod tests {
-    use super::SendPermission::Try;
     use super::*;
-
-    /// The key has failed before the last reply, so it alone is at fault; it does not end the turn of another.
-    #[test]
-    fn a_failure_of_one_key_does_not_end_the_turn_of_another() {
-        let health = Health::new(Duration::from_millis(500), 1);
-        let (at, deadline) = (|ms: u64| Nanos::new(ms * 1_000_000), Duration::from_millis(500));
-        let error = StoreError::foreign(&"key".into(), None);
-        health.well(at(2), at(1));
-        health.failed(at(4), at(3), deadline, None, &error, None);
-        assert_eq!(health.may_ask(at(4), true), Try(Group::Failing), "another key tries");
-        health.failed(at(5), at(1), deadline, Some(at(1)), &error, None);
-        assert_eq!(health.may_ask(at(5), true), SendPermission::Wait, "one at a time");
-        // Nor does a request that was sent before, and did not try.
-        health.failed(at(5), at(3), deadline, None, &error, None);
-        assert_eq!(health.may_ask(at(5), true), SendPermission::Wait);
-        // Those that have not failed do not wait for it.
-        assert_eq!(health.may_ask(at(5), false), Try(Group::Others));
-        health.failed(at(6), at(4), deadline, None, &error, Some(Group::Failing));
-        assert_eq!(health.may_ask(at(6), false), SendPermission::Wait);
-        assert_eq!(health.may_ask(at(10), true), Try(Group::Failing), "it has tried");
-    }
+    use crate::error::store::{Effect, Failure};
 
     const DEADLINE: Duration = Duration::from_millis(500);
 
@@ -359,18 +257,18 @@ mod tests {
     }
 
     fn error() -> StoreError {
-        StoreError::foreign(&"key".into(), None)
+        StoreError::new(&"key".into(), Failure::new(Effect::None, "away".into()))
     }
 
     /// Down at the deadline after the last reply, or after the first request that failed if that was sent later.
     #[test]
     fn redis_is_down_after_a_deadline_without_a_reply() {
-        let health = Health::new(Duration::from_millis(8), 1);
+        let health = Health::new(1);
         assert!(health.is_well() && health.pass(at(1)).is_none());
         health.well(at(10), at(9));
-        assert!(health.failed(at(20), at(5), DEADLINE, None, &error(), None).is_none());
+        assert!(health.failed(at(20), (at(5), false), DEADLINE, None, &error()).is_none());
         assert_eq!((health.state(), health.is_well()), (State::Up, true), "only that key fails");
-        assert!(health.failed(at(30), at(20), DEADLINE, None, &error(), None).is_none());
+        assert!(health.failed(at(30), (at(20), false), DEADLINE, None, &error()).is_none());
         assert_eq!((health.state(), health.is_well()), (State::Doubtful, false));
         assert!(health.doubt().is_some() && health.down().is_none());
         assert!(health.pass(at(519)).is_none());
@@ -384,7 +282,7 @@ mod tests {
         assert!(health.down().is_none() && health.doubt().is_none());
         assert!(health.has_recovered_since(at(619)) && !health.has_recovered_since(at(620)));
         // It was only doubtful.
-        health.failed(at(640), at(630), DEADLINE, None, &error(), None);
+        health.failed(at(640), (at(630), false), DEADLINE, None, &error());
         assert!(health.well(at(650), at(645)).is_none());
         assert!(!health.has_recovered_since(at(620)));
     }
@@ -392,19 +290,17 @@ mod tests {
     #[test]
     fn pauses_grow_to_the_longest() {
         let longest = Duration::from_millis(8);
-        let health = Health::new(longest, 1);
-        let mut outage = Outage::new(&health, at(1), DEADLINE, error(), 77);
+        let mut outage = Outage::new(at(1), DEADLINE, &error(), 77);
         assert_eq!((outage.until, outage.retry_at), (at(501), at(1)));
-        assert!(outage.exceeds_deadline(at(501)) && !outage.exceeds_deadline(at(500)));
         let mut pauses = Vec::new();
-        for ms in [0, 1, 2, 4, 8, 8] {
+        for ms in [0, 1, 2, 4, 8, 16, 32, 64, 128, 250, 250] {
             outage.failed(at(600), &error());
             let pause = outage.retry_at.since(at(600));
             let about = Duration::from_millis(ms);
             assert!(about / 2 <= pause && pause <= about * 3 / 2, "{pause:?} about {about:?}");
             pauses.push(pause);
         }
-        assert_ne!(pauses[4], pauses[5], "at random");
+        assert_ne!(pauses[9], pauses[10], "at random");
         let mut random = 5;
         let many: Vec<_> = (0..1_000).map(|_| about(&mut random, longest)).collect();
         assert!(many.iter().all(|time| time.subsec_nanos() % 1_000 == 0), "whole microseconds");
@@ -419,7 +315,7 @@ mod tests {
     /// One that waits in front of a server is not passed over: nothing that was sent later is answered.
     #[test]
     fn a_request_is_passed_over_by_later_ones_or_by_silence() {
-        let health = Health::new(DEADLINE, 1);
+        let health = Health::new(1);
         let time = Duration::from_millis(30);
         health.well(at(100), at(60));
         assert!(!health.has_passed_over(at(50), at(129), time), "sent at about the same time");
@@ -434,32 +330,23 @@ mod tests {
         assert!(!health.has_passed_over(at(50), at(129), time));
     }
 
-    /// A key that needs Redis looks again soon, and at the end of the deadline; one that does not looks only while
-    /// it is in doubt, or where no other probes.
+    /// One key at a time; the others look again.
     #[test]
-    fn a_key_looks_again_when_it_may_ask() {
-        let health = Health::new(Duration::from_secs(1), 1);
-        assert_eq!(health.again(at(1), true, false), None);
-        health.failed(at(2), at(1), DEADLINE, None, &error(), None);
-        assert_eq!(health.again(at(2), true, false), Some(at(12)), "at any time");
-        assert_eq!(health.again(at(2), true, true), Some(at(2)), "its turn");
-        assert_eq!(health.again(at(2), false, true), Some(at(501)));
-        assert_eq!(health.again(at(495), true, false), Some(at(501)));
-        assert_eq!(health.may_ask(at(2), true), Try(Group::Failing));
-        assert_eq!(health.again(at(2), true, true), Some(at(12)), "another tries");
-        // The pauses are long now.
-        for _ in 0..9 {
-            health.failed(at(2), at(1), DEADLINE, None, &error(), None);
-        }
-        assert_eq!(health.again(at(2), true, true), Some(at(52)));
+    fn keys_take_turns_to_probe() {
+        let health = Health::new(1);
+        assert_eq!((health.may_send(at(1)), health.look_at(at(1))), (SendPermission::Ask, None));
+        let fail = |is_probe| health.failed(at(2), (at(1), is_probe), DEADLINE, None, &error());
+        (0..9).for_each(|_| drop(fail(false)));
+        assert_eq!((health.may_send(at(2)), health.look_at(at(2))), (SendPermission::Ask, None));
         health.pass(at(501));
-        assert_eq!(health.again(at(501), true, true), Some(at(1_001)));
-        assert_eq!(health.again(at(501), false, true), None, "another probes");
-        health.abandoned(Some(Group::Failing));
-        let turn = health.again(at(501), false, false).expect("some key must");
-        assert_eq!(health.again(at(501), true, true), Some(turn));
-        assert_eq!(health.may_ask(turn, false), SendPermission::Probe(Group::Others));
-        assert_eq!(health.may_ask(turn, false).group(), None);
-        assert_eq!(health.may_ask(turn, true).group(), Some(Group::Failing));
+        assert_eq!(health.may_send(at(501)), SendPermission::Probe);
+        health.probe();
+        assert_eq!(health.may_send(at(501)), SendPermission::Wait);
+        assert_eq!(health.look_at(at(501)), Some(at(751)), "another probes");
+        fail(false);
+        assert_eq!(health.may_send(at(501)), SendPermission::Wait, "and goes on");
+        fail(true);
+        let turn = health.look_at(at(2)).expect("the next turn");
+        assert_eq!(health.may_send(turn), SendPermission::Probe);
     }
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::connection::{Connection, Effect, Failure};
 use super::limiter::RedisRateLimiter;
-use super::line::change::{KeyChange, KeyReport, Report, confirmed};
-use super::script::{Scripted, wire};
+use super::line::change::{KeyChange, KeyReport, Report};
+use super::script::Scripted;
 use crate::error::Error;
-use crate::policy::{Asked, Limit, Policy, PolicyExt, Quota};
-use crate::units::Nanos;
+use crate::limiter::Limiter;
+use crate::policy::{Policy, PolicyExt, Quota};
 
 /// The state of a key in Redis, from [`RedisRateLimiter::inspect`].
 ///
@@ -22,7 +22,7 @@ use crate::units::Nanos;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct KeyState<P: Policy> {
-    /// The policy in force.
+    /// The policy of this process, or that of the key if it has a higher rank.
     pub policy: P,
     /// The permits that are left for the whole fleet.
     pub quota: Quota<P::Cost>,
@@ -51,15 +51,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.report(Vec::new()).await.map(drop)
     }
 
-    /// Returns how much of the limit is left for the whole fleet.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Store`].
-    pub async fn quota(&self) -> Result<Quota<P::Cost>, Error> {
-        Ok(self.inspect().await?.quota)
-    }
-
     /// Returns the state of the key. Writes nothing.
     ///
     /// # Errors
@@ -79,61 +70,53 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         else {
             return Err(self.lost());
         };
-        let policy = self.shared.with_lock(|line| line.policy_of_key());
+        let policy = self.shared.with_lock(|line| line.policy().clone());
         quota.window = policy.window(quota.limit);
         Ok(KeyState { policy, quota, paused_for, expires_in })
     }
 
-    /// How much is left of each limit for the whole fleet, for a request of `cost`.
-    pub(crate) async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
-        let mut todo = Vec::new();
-        wire::put_detail::<P>(&mut todo, cost);
-        let Some(Report::Limits(reports)) = self.report(todo).await? else {
-            return Err(self.lost());
-        };
-        let policy = self.shared.with_lock(|line| line.policy_of_key());
-        // What does not depend on the state is the policy's to tell.
-        let now = Nanos::ZERO;
-        let limits = Limit::all(&policy, &policy.idle(now), Asked::now(now, cost));
-        let told = limits.into_iter().zip(reports).map(|(limit, report)| Limit {
-            remaining: report.remaining,
-            more_after: report.more_after,
-            ..limit
-        });
-        Ok(told.collect())
-    }
-
     pub(super) async fn report(&self, todo: Vec<u8>) -> Result<Option<Report<P::Cost>>, Error> {
-        confirmed(self.shared.with_lock(|line| line.request(KeyChange::of(todo)))).await
+        let answer = self.shared.with_lock(|line| line.request(KeyChange::of(todo)));
+        // The line that reports it lives as long as this handle.
+        answer.await.unwrap_or(Ok(None))
     }
 
-    fn lost(&self) -> Error {
+    pub(super) fn lost(&self) -> Error {
         let lost = Failure::new(Effect::None, "the request got no reply".into());
         lost.error(&self.shared.key).into()
     }
 
-    /// Deletes the key: the limit is unused for the whole fleet, and a pause is over. A policy that was
-    /// [set](Self::set_policy) is gone unless a process that knows it restores it. Other processes notice with
-    /// their next request, at most a [refresh](super::RedisRateLimiterBuilder::refresh) later. Permits in flight count again once
-    /// their processes report them.
-    ///
-    /// Bookings are still granted, so for a moment the limit may be exceeded.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Store`]; the key may be gone nevertheless. A key that holds something else is left alone.
-    ///
-    /// # Cancel safety
-    ///
-    /// It is done from the first poll on, even if the future is dropped.
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
-    /// limiter.at("quota:user:7").reset().await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn reset(&self) -> Result<(), Error> {
-        self.report(vec![b'X']).await.map(drop)
+    crate::limiter::forward! {
+        in Limiter {
+            /// Returns how much of the limit is left for the whole fleet.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Store`].
+            @async quota() -> Result<Quota<P::Cost>, Error>;
+
+            /// Deletes the key: the limit is unused for the whole fleet, and a pause is over. A policy that was
+            /// [set](Self::set_policy) is gone unless a process that knows it restores it. Other processes notice with
+            /// their next request, at most a [refresh](super::RedisRateLimiterBuilder::refresh) later. Permits in flight count again once
+            /// their processes report them.
+            ///
+            /// Bookings are still granted, so for a moment the limit may be exceeded.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Store`]; the key may be gone nevertheless. A key that holds something else is left alone.
+            ///
+            /// # Cancel safety
+            ///
+            /// It is done from the first poll on, even if the future is dropped.
+            ///
+            /// ```no_run
+            /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+            /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+            /// limiter.at("quota:user:7").reset().await?;
+            /// # Ok(()) }
+            /// ```
+            @async reset() -> Result<(), Error>;
+        }
     }
 }

@@ -8,11 +8,12 @@ use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
 use super::counters::Counters;
 use super::health::State;
-use super::line::change::{KeyChange, confirmed};
-use super::script::{Scripted, wire};
+use super::line::change::KeyChange;
+use super::script::Scripted;
 use super::shared::{Keys, SharedKey};
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::limiter::Limiter;
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
@@ -55,16 +56,17 @@ use crate::wait_queue::End;
 /// limiter.blocking_acquire(1)?;
 /// # Ok(()) }
 /// ```
+#[derive(Clone)]
 pub struct RedisRateLimiter<P: Scripted, C: Connection = Reconnecting> {
-    keys: Arc<Keys<P, C>>,
+    pub(super) keys: Arc<Keys<P, C>>,
     pub(super) shared: Arc<SharedKey<P, C>>,
 }
 
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Creates a limiter that shares `policy` with all processes that use `key`. Nothing is sent yet.
     ///
-    /// Processes with other parameters agree on one policy for the key, by [this
-    /// rule](crate::guide::redis#which-policy-is-in-force); another kind of policy is [`Error::Store`].
+    /// Processes with other parameters [share the state and follow their own
+    /// policy](crate::guide::redis#which-policy-is-in-force); another kind of policy is [`Error::Store`].
     /// [`RedisRateLimiterBuilder`](super::RedisRateLimiterBuilder) has more options. No runtime is needed: a thread of this
     /// crate sends the requests.
     ///
@@ -107,6 +109,74 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     crate::limiter::methods_of_limiter!();
 
+    crate::limiter::forward! {
+        in Limiter {
+            /// Grants nothing in the whole fleet for `duration` from now, for example after a `Retry-After`: see
+            /// [`RateLimiter::pause_for`](crate::RateLimiter::pause_for). Turns that are
+            /// [booked](super::RedisRateLimiterBuilder::horizon) are still granted. The share of this process
+            /// ([`Unavailable::Local`](super::Unavailable::Local)) is paused as well.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Store`] if Redis has not confirmed it; the rest of the fleet may go on.
+            ///
+            /// # Cancel safety
+            ///
+            /// It is done from the first poll on, even if the future is dropped.
+            ///
+            /// ```no_run
+            /// # use std::time::Duration;
+            /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+            /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+            /// limiter.pause_for(Duration::from_secs(30)).await?;
+            /// # Ok(()) }
+            /// ```
+            @async pause_for(duration: Duration) -> Result<(), Error>;
+
+            /// Ends a pause for the whole fleet: see [`RateLimiter::resume`](crate::RateLimiter::resume).
+            ///
+            /// Callers that wait in other processes notice at most a [refresh](super::RedisRateLimiterBuilder::refresh) later. Of
+            /// several rules each counts what the one that owed most before the pause owes.
+            ///
+            /// # Errors
+            ///
+            /// As [`pause_for`](Self::pause_for).
+            ///
+            /// # Cancel safety
+            ///
+            /// As [`pause_for`](Self::pause_for).
+            ///
+            /// ```no_run
+            /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
+            /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
+            /// limiter.resume().await?;
+            /// # Ok(()) }
+            /// ```
+            @async resume() -> Result<(), Error>;
+
+            /// Returns the clock by which callers of this process wait.
+            #[must_use]
+            clock() -> &Clock;
+
+            /// Returns the name given to the [builder](super::RedisRateLimiterBuilder::name).
+            #[must_use]
+            name() -> Option<&str>;
+
+            /// Returns how many callers of this process wait, with a booking or without.
+            #[must_use]
+            queue_len() -> usize;
+
+            /// Returns what this process has granted and refused at all keys, with Redis and without it, those of forgotten
+            /// keys included.
+            #[must_use]
+            stats() -> Stats;
+
+            /// How long callers of this process waited at all keys, and for which limit of the policy.
+            #[must_use]
+            waits() -> Waits;
+        }
+    }
+
     /// The key of this limiter.
     #[must_use]
     pub fn key(&self) -> &str {
@@ -140,81 +210,9 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     async fn change_policy(&self, policy: P, rate: Option<Rate>) -> Result<(), Error> {
         let answer = self.shared.with_lock(|line| line.set_policy(policy));
-        confirmed(answer).await.map(drop)?;
-        self.shared.core.context.observer.report(&Event::PolicyChanged { rate });
+        answer.await.unwrap_or(Ok(None)).map(drop)?;
+        self.shared.context.observer.report(&Event::PolicyChanged { rate });
         Ok(())
-    }
-
-    /// Grants nothing in the whole fleet for `duration` from now, for example after a `Retry-After`: see
-    /// [`RateLimiter::pause_for`](crate::RateLimiter::pause_for). Turns that are
-    /// [booked](super::RedisRateLimiterBuilder::horizon) are still granted. The share of this process
-    /// ([`Unavailable::Local`](super::Unavailable::Local)) is paused as well.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Store`] if Redis has not confirmed it; the rest of the fleet may go on.
-    ///
-    /// # Cancel safety
-    ///
-    /// It is done from the first poll on, even if the future is dropped.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
-    /// limiter.pause_for(Duration::from_secs(30)).await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
-        if duration.is_zero() {
-            return Ok(());
-        }
-        let mut todo = Vec::new();
-        wire::put_pause(&mut todo, duration);
-        let answer = self.shared.with_lock(|line| {
-            line.stats.pauses += 1;
-            line.request(KeyChange::of(todo))
-        });
-        self.shared.core.context.observer.paused(duration);
-        if let Some(local) = &self.shared.core.local {
-            // Redis is paused even if the local limiter has too many keys.
-            let _ = local.at(&self.shared.key).pause_for(duration);
-        }
-        confirmed(answer).await.map(drop)
-    }
-
-    /// Ends a pause for the whole fleet: see [`RateLimiter::resume`](crate::RateLimiter::resume).
-    ///
-    /// Callers that wait in other processes notice at most a [refresh](super::RedisRateLimiterBuilder::refresh) later. Of
-    /// several rules each counts what the one that owed most before the pause owes.
-    ///
-    /// # Errors
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`pause_for`](Self::pause_for).
-    ///
-    /// ```no_run
-    /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
-    /// # async fn example(limiter: RedisRateLimiter<tollgate::TokenBucket, Reconnecting>) -> Result<(), tollgate::Error> {
-    /// limiter.resume().await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn resume(&self) -> Result<(), Error> {
-        let answer = self.shared.with_lock(|line| line.request(KeyChange::of(vec![b'E'])));
-        if let Some(local) = &self.shared.core.local {
-            let _ = local.at(&self.shared.key).resume();
-        }
-        self.shared.core.context.observer.report(&Event::Resumed);
-        confirmed(answer).await.map(drop)
-    }
-
-    /// Returns the clock by which callers of this process wait.
-    #[must_use]
-    pub fn clock(&self) -> &Clock {
-        &self.shared.core.context.options.clock
     }
 
     /// Closes **all** keys in this process, those that come later included; see [`Limiter::close`](crate::Limiter::close).
@@ -275,7 +273,14 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     pub async fn flush(&self) -> Result<(), Error> {
         let mut flushed = Ok(());
         for key in self.keys.all() {
-            flushed = flushed.and(flush(&key).await);
+            // Bookings of the reply that no caller takes are given back after the first round.
+            for _ in 0..2 {
+                let answer = key.with_lock(|line| {
+                    (!line.has_told_all()).then(|| line.request(KeyChange::of(Vec::new())))
+                });
+                let Some(answer) = answer else { break };
+                flushed = flushed.and(answer.await.unwrap_or(Ok(None)).map(drop));
+            }
         }
         flushed
     }
@@ -286,66 +291,29 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.with_lock(|line| line.policy().clone())
     }
 
-    /// Returns the name given to the [builder](super::RedisRateLimiterBuilder::name).
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.shared.core.context.observer.name()
-    }
-
-    /// Returns the maximum number of waiters of a key in this process: see the
-    /// [builder](super::RedisRateLimiterBuilder::max_waiters).
-    #[must_use]
-    pub fn max_waiters(&self) -> usize {
-        self.shared.core.context.options.max_waiters
-    }
-
-    /// Returns the maximum number of permits that the waiters of a key in this process together may ask
-    /// for; `u64::MAX` if the [builder](super::RedisRateLimiterBuilder::max_queued_permits) set none.
-    #[must_use]
-    pub fn max_queued_permits(&self) -> u64 {
-        self.shared.core.context.options.max_queued_permits
-    }
-
-    /// Returns how many callers of this process wait, with a booking or without.
-    #[must_use]
-    pub fn queue_len(&self) -> usize {
-        self.shared.with_lock(|line| line.len())
-    }
-
-    /// Returns what this process has granted and refused at all keys, with Redis and without it, those of forgotten
-    /// keys included.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.keys.total().0
-    }
-
     /// Returns what this process has granted and refused at this key, while it is in [memory](Self::len).
     #[must_use]
     pub fn key_stats(&self) -> Stats {
         self.shared.with_lock(|line| line.stats)
     }
 
-    /// How long callers of this process waited at all keys, and for which limit of the policy.
-    #[must_use]
-    pub fn waits(&self) -> Waits {
-        self.keys.waits()
-    }
-
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> observe::Observe {
         let rate = self.policy().steady_rate();
         observe::observe(&self.keys, move |keys| {
-            let ((stats, waiting), counters) = (keys.total(), keys.counters());
+            let (stats, waiting) = keys.total();
+            let counters = *keys.context.counters.lock();
             let redis = Some([counters.requests, counters.failed, counters.without_redis]);
             let counted = observe::Observation { stats, waiting, redis, ..Default::default() };
-            observe::Observation { waits: keys.waits(), rate, ..counted }
+            let waits = keys.context.observer.waits();
+            observe::Observation { waits, rate, ..counted }
         })
     }
 
     /// Returns the request counters, all keys together.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.shared.core.context.counters.read()
+        *self.shared.context.counters.lock()
     }
 
     /// Returns the number of keys in the memory of this process: those with handles, waiters or something left to
@@ -359,23 +327,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Whether Redis can be reached, as far as this process knows.
     #[must_use]
     pub fn state(&self) -> State {
-        self.shared.core.context.health.state()
+        self.shared.context.health.state()
     }
-}
-
-/// Waits until Redis knows all that was given back at a key.
-async fn flush<P: Scripted, C: Connection>(key: &SharedKey<P, C>) -> Result<(), Error> {
-    // Bookings of the reply that no caller takes are given back after the first round.
-    for _ in 0..2 {
-        let answer = key.with_lock(|line| {
-            (!line.has_told_all()).then(|| line.request(KeyChange::of(Vec::new())))
-        });
-        match answer {
-            Some(answer) => confirmed(answer).await?,
-            None => break,
-        };
-    }
-    Ok(())
 }
 
 impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
@@ -404,12 +357,6 @@ impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
     /// ```
     pub async fn set_rate(&self, rate: Rate) -> Result<(), Error> {
         self.change_policy(self.policy().with_rate(rate), Some(rate)).await
-    }
-}
-
-impl<P: Scripted, C: Connection> Clone for RedisRateLimiter<P, C> {
-    fn clone(&self) -> Self {
-        Self { keys: Arc::clone(&self.keys), shared: Arc::clone(&self.shared) }
     }
 }
 

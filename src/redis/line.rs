@@ -5,28 +5,25 @@
 //! leaving before that is free, and a pause or another rate takes effect for all within the horizon and a
 //! round trip. Each key has at most one request in flight; callers that come meanwhile share the next.
 //!
-//! Each piece of state has one owner, a *part*, which calls no other part and alone changes it:
+//! Its state has six parts, which do not call each other:
 //!
-//! | part | owns |
+//! | part | knows |
 //! |---|---|
 //! | [`roster`] | the waiters: their order, bookings and outcomes |
 //! | [`pacing`] | when the head is asked for, how far a request reaches, the last refusal |
-//! | [`transport`] | the request in flight and its slot |
 //! | [`outbox`] | the changes that wait to be sent |
-//! | [`spares`] | the bookings of callers that left |
 //! | [`agreement`] | the policy, here and in the fleet |
 //! | [`lease`] | the permits in flight that this process holds |
 //! | [`outage`] | the requests of this key that fail |
 //!
-//! What happens to a line takes several of them, in an order that is written here and in the files of its steps:
-//! [`callers`] come and leave, a [`request`] is made, its [`reply`] is applied, and [`time`] passes. These files call
-//! this one, and each other from the last to the first.
+//! What happens to a line is written here and in the files of its steps: [`callers`] come and leave, a [`request`] is
+//! made, its [`reply`] is applied, and [`time`] passes. These call this file, and each other from the last to the first.
 
 mod agreement;
 mod callers;
 pub(super) mod change;
 mod close;
-pub(super) mod flight;
+mod flight;
 mod lease;
 mod outage;
 mod outbox;
@@ -35,9 +32,7 @@ mod reply;
 mod report;
 mod request;
 mod roster;
-mod spares;
 mod time;
-mod transport;
 pub(super) mod waiter;
 
 use std::collections::VecDeque;
@@ -48,10 +43,9 @@ use tokio::sync::oneshot;
 
 use crate::clock::Monotone;
 use crate::error::store::StoreError;
-use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
-use crate::redis::connection::{Effect, Failure};
-use crate::redis::context::{Context, Slot};
+use crate::redis::connection::random;
+use crate::redis::context::Context;
 use crate::redis::options::Unavailable;
 use crate::redis::script::Scripted;
 use crate::redis::script::wire::PolicyHeader;
@@ -60,14 +54,16 @@ use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 use agreement::Agreement;
 use change::{Done, KeyChange, Refund};
+use flight::Flight;
 use lease::Lease;
 use outage::KeyOutage;
-use outbox::{MOST_CHANGES, Outbox};
+use outbox::Outbox;
 use pacing::Pacing;
 use roster::Roster;
-use spares::Spares;
-use transport::Transport;
 use waiter::{Booking, GrantInfo, Outcome};
+
+/// A request keeps its slot for this part of the deadline, and longer only if it waits in a crowd.
+const QUICK: u32 = 16;
 
 /// A line is kept for this long after its last use; and if a policy was set for its key.
 pub(super) const UNUSED: Duration = Duration::from_secs(1);
@@ -79,9 +75,20 @@ pub(crate) struct KeyLine<P: Scripted> {
     time: Monotone,
     roster: Roster<P::Cost>,
     pacing: Pacing<P::Cost>,
-    transport: Transport<P::Cost>,
+    flight: Option<Flight<P::Cost>>,
+    /// How many there have been.
+    flights: u64,
+    /// The last request was for changes: the next is for waiters.
+    changed_last: bool,
+    /// How long the next request waits for callers that the last reply has served.
+    collect_until: Nanos,
     outbox: Outbox<P::Cost>,
-    spares: Spares<P::Cost>,
+    /// Bookings of callers that left, in the order in which they are due, and their cost: for waiters in the request in flight.
+    spare: (VecDeque<Booking>, P::Cost),
+    /// When the last booking is due, spare or not.
+    last_due: Nanos,
+    /// When it was noticed that the process had stood still, until the next grant.
+    stood_still: Option<Nanos>,
     agreement: Agreement<P>,
     lease: Lease,
     outage: KeyOutage,
@@ -89,24 +96,31 @@ pub(crate) struct KeyLine<P: Scripted> {
     pub(crate) events: Vec<Event>,
 }
 
+/// Adds a spare booking: they are handed on in the order in which they are due.
+fn put_aside(spare: &mut VecDeque<Booking>, booking: Booking) {
+    let place = spare.partition_point(|other| other.due <= booking.due);
+    spare.insert(place, booking);
+}
+
 /// What others ask of a line.
 impl<P: Scripted> KeyLine<P> {
-    pub(crate) fn new(
-        key: Arc<str>,
-        context: Arc<Context<P>>,
-        policy: P,
-        header: PolicyHeader,
-        seed: u64,
-    ) -> Self {
+    pub(crate) fn new(key: Arc<str>, context: Arc<Context<P>>) -> Self {
+        let policy = context.policy.clone();
+        let header = PolicyHeader::of(&policy, (context.options.version, 0));
         Self {
             key,
             time: Monotone::new(context.options.clock.now()),
             context,
             roster: Roster::new(),
-            pacing: Pacing::new(seed),
-            transport: Transport::default(),
+            pacing: Pacing::new(random()),
+            flight: None,
+            flights: 0,
+            changed_last: false,
+            collect_until: Nanos::ZERO,
             outbox: Outbox::default(),
-            spares: Spares::default(),
+            spare: Default::default(),
+            last_due: Nanos::ZERO,
+            stood_still: None,
             agreement: Agreement::new(policy, header),
             lease: Lease::default(),
             outage: KeyOutage::default(),
@@ -131,11 +145,13 @@ impl<P: Scripted> KeyLine<P> {
     /// Whether the line can be dropped without a loss. `comes_closed`: a new one would be closed.
     pub(crate) fn is_quiet(&self, comes_closed: bool) -> bool {
         let now = self.context.options.clock.now();
-        let kept = if self.agreement.is_own() { UNUSED } else { UNUSED_BUT_SET };
+        let is_own = self.agreement.is_own(self.context.options.version);
+        let kept = if is_own { UNUSED } else { UNUSED_BUT_SET };
         now.since(self.time.latest()) >= kept
             && self.roster.queue.len() == 0
             && self.has_told_all()
             && self.lease.is_free()
+            && !self.outage.is_on()
             && !self.pacing.remembers_refusal(now)
             && (comes_closed || !self.roster.queue.is_closed)
     }
@@ -144,16 +160,11 @@ impl<P: Scripted> KeyLine<P> {
         &self.agreement.policy
     }
 
-    /// The policy of the key, as far as it is known.
-    pub(crate) fn policy_of_key(&self) -> P {
-        self.agreement.policy_of_key().clone()
-    }
-
     /// Whether Redis knows all that was given back.
     pub(crate) fn has_told_all(&self) -> bool {
-        self.transport.is_free()
+        self.flight.is_none()
             && self.outbox.is_empty()
-            && self.spares.is_empty()
+            && self.spare.0.is_empty()
             && !self.lease.released
     }
 
@@ -164,16 +175,11 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Whether all callers that were just served have taken their outcome, and a request may be due.
     pub(crate) fn has_collected(&self) -> bool {
-        self.roster.served == 0 && self.transport.is_free() && self.has_business()
+        self.roster.served == 0 && self.flight.is_none() && self.has_business()
     }
 
     fn has_business(&self) -> bool {
         self.roster.waiting > 0 || !self.outbox.is_empty() || self.lease.released
-    }
-
-    /// The slot of the last request: dropped after the lock is released, as it wakes a task.
-    pub(crate) fn take_returned(&mut self) -> Option<Slot> {
-        self.transport.take_returned()
     }
 
     pub(crate) fn refund(&mut self, part: P::Cost, all: P::Cost, booking: Booking) {
@@ -182,7 +188,7 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// Queues a change, if there is room for it, and reports its end.
+    /// Queues a change, and reports its end.
     pub(crate) fn request(
         &mut self,
         change: KeyChange<P::Cost>,
@@ -191,18 +197,13 @@ impl<P: Scripted> KeyLine<P> {
         self.return_spare();
         self.roster.queue.note_caller();
         let (done, answer) = oneshot::channel();
-        if self.outbox.is_full() {
-            let limit = QueueLimit::Waiters(MOST_CHANGES);
-            let _ = done.send(Err(Error::QueueFull { limit, retry_after: None }));
-        } else {
-            self.change(KeyChange { done: Some(done), ..change });
-        }
+        self.change(KeyChange { done: Some(done), ..change });
         answer
     }
 
     /// Sets a new policy, here and for the fleet.
     pub(crate) fn set_policy(&mut self, policy: P) -> oneshot::Receiver<Done<P::Cost>> {
-        if self.agreement.set(&self.context, policy) {
+        if self.agreement.set(policy) {
             self.turn_away_the_too_large();
         }
         self.request(KeyChange::setting())
@@ -231,7 +232,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// What a caller gets while Redis is away.
     fn without_redis(&self, error: StoreError) -> Outcome {
-        self.context.counters.without_redis.add(1);
+        self.context.count(|counters| counters.without_redis += 1);
         match &self.context.options.unavailable {
             Unavailable::Fail => Outcome::Refused(error.into()),
             Unavailable::Allow => Outcome::Granted(GrantInfo::default()),
@@ -240,14 +241,14 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     fn change(&mut self, change: KeyChange<P::Cost>) {
-        self.outbox.push(change, self.now());
+        self.outbox.push(change);
         self.pacing.ask_again();
     }
 
     /// Sets the policy again if that is not confirmed: the request may have been lost.
     fn set_again(&mut self) {
         if self.agreement.is_unheard() && !self.outbox.sets() {
-            self.outbox.push_first(KeyChange::setting(), self.now());
+            self.outbox.push_first(KeyChange::setting());
         }
     }
 
@@ -271,29 +272,25 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// Gives back all spare bookings.
     fn return_spare(&mut self) {
-        let spare = self.spares.take();
+        let spare = std::mem::take(&mut self.spare);
         self.return_all(spare);
     }
 
-    /// Hands spare bookings for `cost` to the waiters from `next` on that ask for the same cost. Those that are
-    /// left go back, unless a waiter in the request in flight may need them.
+    /// Hands bookings for `cost` to the waiters from `next` on that ask for the same cost. Those that are left go back,
+    /// unless a waiter in the request in flight may need them.
     fn hand_on(&mut self, next: Option<WaiterId>, (mut spare, cost): (VecDeque<Booking>, P::Cost)) {
-        let handed = self.roster.hand_on(next, cost, &mut spare);
-        if handed.has_booked {
+        let (has_booked, is_asked) = self.roster.hand_on(next, cost, &mut spare);
+        if has_booked {
             self.pacing.ask_again();
         }
-        if handed.is_asked && self.spares.has_room_for(cost) {
-            self.spares.put_aside(cost, spare);
-        } else {
-            self.return_all((spare, cost));
+        if !is_asked || !self.spare.0.is_empty() && self.spare.1 != cost {
+            return self.return_all((spare, cost));
         }
-    }
-
-    fn hand_on_spare(&mut self) {
-        let spare = self.spares.take();
-        self.hand_on(self.roster.head, spare);
+        self.spare.1 = cost;
+        for booking in spare {
+            put_aside(&mut self.spare.0, booking);
+        }
     }
 
     /// Ends the wait of a waiter without a booking.
@@ -320,7 +317,7 @@ impl<P: Scripted> KeyLine<P> {
     /// A waiter without a booking does not wait any longer. `outcome`: what its caller still gets.
     fn give_up(&mut self, id: WaiterId, outcome: Option<Outcome>) {
         // It may have counted this waiter.
-        self.pacing.forget_refusal();
+        self.pacing.refusal = None;
         if self.roster.give_up(id, outcome) {
             self.pacing.ask_again();
         }
@@ -342,10 +339,5 @@ impl<P: Scripted> KeyLine<P> {
     fn note_answer(&mut self, sent: Nanos) {
         let up = self.outage.answered(&self.context, self.now(), sent);
         self.events.extend(up);
-    }
-
-    /// The error of callers that wait for a slot.
-    fn crowd(&self, effect: Effect) -> StoreError {
-        Failure::new(effect, "too many other requests are under way".into()).error(&self.key)
     }
 }

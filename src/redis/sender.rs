@@ -5,7 +5,6 @@
 //! clock: a connection that is made on it may outlive the limiter that first needed it.
 
 use std::io;
-use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
@@ -22,16 +21,13 @@ pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
 }
 
 fn handle() -> Option<Handle> {
-    static HANDLE: OnceLock<Handle> = OnceLock::new();
-    static STARTING: Mutex<()> = Mutex::new(());
-    if HANDLE.get().is_none() {
-        let _turn = STARTING.lock();
-        if HANDLE.get().is_none() {
-            // If there are too many threads now, the next task tries again.
-            let _ = HANDLE.set(start().ok()?);
-        }
+    static HANDLE: Mutex<Option<Handle>> = Mutex::new(None);
+    let mut handle = HANDLE.lock();
+    if handle.is_none() {
+        // If there are too many threads now, the next task tries again.
+        *handle = start().ok();
     }
-    HANDLE.get().cloned()
+    handle.clone()
 }
 
 fn start() -> io::Result<Handle> {

@@ -7,30 +7,17 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::context::Context;
-#[cfg(feature = "metrics")]
-use super::counters::Counters;
-use super::line::waiter::Outcome;
 use super::line::{KeyLine, UNUSED};
-use super::options::{Options, Unavailable};
 use super::script::Scripted;
 use crate::clock::{Alarm, OnAlarm};
-use crate::keyed::KeyedRateLimiter;
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard};
-use crate::wait_queue::{AfterUnlock, End, WaiterId};
-
-/// What all keys of a limiter share.
-pub(super) struct SharedLimiter<P: Scripted, C> {
-    pub(super) connection: C,
-    pub(super) context: Arc<Context<P>>,
-    /// In use while Redis is away.
-    pub(super) local: Option<KeyedRateLimiter<Arc<str>, P>>,
-    policy: P,
-}
+use crate::wait_queue::{AfterUnlock, End};
 
 /// The lines of all keys.
 pub(super) struct Keys<P: Scripted, C> {
-    core: Arc<SharedLimiter<P, C>>,
+    connection: C,
+    pub(super) context: Arc<Context<P>>,
     lines: Mutex<Lines<P, C>>,
     this: Weak<Self>,
 }
@@ -43,30 +30,29 @@ struct Lines<P: Scripted, C> {
     dropped: Stats,
     /// New ones are closed.
     is_closed: bool,
-    /// Goes off after `patience`, so that lines go without calls; zero if it is not set.
+    /// Goes off so that lines go without calls, and whether it is set.
     alarm: Option<Alarm>,
-    patience: Duration,
+    is_armed: bool,
 }
 
 /// How many lines the alarm looks at.
 const STEP: usize = 1024;
 
 impl<P: Scripted, C: Connection> Keys<P, C> {
-    pub(super) fn new(core: Arc<SharedLimiter<P, C>>) -> Arc<Self> {
-        let (by_key, round, dropped, is_closed, alarm, patience) = Default::default();
-        let lines = Mutex::new(Lines { by_key, round, dropped, is_closed, alarm, patience });
-        Arc::new_cyclic(|this: &Weak<Self>| Self { core, lines, this: this.clone() })
+    pub(super) fn new(connection: C, context: Arc<Context<P>>) -> Arc<Self> {
+        let (by_key, round, dropped, is_closed, alarm, is_armed) = Default::default();
+        let lines = Mutex::new(Lines { by_key, round, dropped, is_closed, alarm, is_armed });
+        Arc::new_cyclic(|this: &Weak<Self>| Self { connection, context, lines, this: this.clone() })
     }
 
-    fn set_alarm(&self, lines: &mut Lines<P, C>, after: Duration, patience: Duration) {
-        let clock = &self.core.context.options.clock;
-        lines.patience = Duration::ZERO;
+    fn set_alarm(&self, lines: &mut Lines<P, C>, after: Duration) {
+        let clock = &self.context.options.clock;
         // One key is the limiter's own.
-        if lines.round.len() > 1 && clock.sounds_without_callers() {
+        lines.is_armed = lines.round.len() > 1 && clock.sounds_without_callers();
+        if lines.is_armed {
             let due = clock.now().saturating_add(after);
             // If a manual clock was moved past it just now, calls drop lines, or the next alarm.
             let _ = lines.alarm.get_or_insert_with(|| clock.alarm(self.this.clone())).set(due);
-            lines.patience = patience;
         }
     }
 
@@ -78,7 +64,11 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
             lines.look_at_next();
         }
         let line = lines.by_key.get(&key).cloned().unwrap_or_else(|| {
-            let line = SharedKey::new(Arc::clone(&self.core), Arc::clone(&key));
+            let line = SharedKey::new(
+                self.connection.clone(),
+                Arc::clone(&self.context),
+                Arc::clone(&key),
+            );
             if lines.is_closed {
                 let _ = line.line.lock().close(End::Serve);
             }
@@ -86,8 +76,8 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
             lines.round.push_back(Arc::clone(&line));
             line
         });
-        if lines.patience != UNUSED {
-            self.set_alarm(&mut lines, UNUSED, UNUSED);
+        if !lines.is_armed {
+            self.set_alarm(&mut lines, UNUSED);
         }
         line
     }
@@ -111,15 +101,6 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
         keys
     }
 
-    #[cfg(feature = "metrics")]
-    pub(super) fn counters(&self) -> Counters {
-        self.core.context.counters.read()
-    }
-
-    pub(super) fn waits(&self) -> Waits {
-        self.core.context.observer.waits()
-    }
-
     /// The counts of all keys, and their waiters.
     pub(super) fn total(&self) -> (Stats, usize) {
         let lines = self.lines.lock();
@@ -135,12 +116,8 @@ impl<P: Scripted, C: Connection> OnAlarm for Keys<P, C> {
     fn on_alarm(&self) {
         let mut lines = self.lines.lock();
         let most = lines.round.len().min(STEP);
-        if (0..most).filter(|_| lines.look_at_next()).count() > 0 {
-            self.set_alarm(&mut lines, Duration::ZERO, UNUSED);
-        } else {
-            let patience = lines.patience.saturating_mul(2);
-            self.set_alarm(&mut lines, patience, patience);
-        }
+        let dropped = (0..most).filter(|_| lines.look_at_next()).count();
+        self.set_alarm(&mut lines, if dropped > 0 { Duration::ZERO } else { UNUSED });
     }
 
     /// No caller waits for this alarm.
@@ -166,49 +143,21 @@ impl<P: Scripted, C: Connection> Lines<P, C> {
     }
 }
 
-impl<P: Scripted, C> SharedLimiter<P, C> {
-    pub(super) fn new(policy: P, connection: C, options: Options<P>) -> Arc<Self> {
-        let local = match &options.unavailable {
-            Unavailable::Local(policy) => {
-                let local = KeyedRateLimiter::builder(policy.clone())
-                    .clock(options.clock.clone())
-                    .absent_is_new(true)
-                    .max_waiters(options.max_waiters)
-                    .max_queued_permits(options.max_queued_permits);
-                Some(local.build())
-            }
-            _ => None,
-        };
-        Arc::new(Self {
-            connection,
-            context: Arc::new(Context::new(options, crate::redis::connection::random())),
-            local,
-            policy,
-        })
-    }
-}
-
 /// One key.
 pub(super) struct SharedKey<P: Scripted, C> {
-    pub(super) core: Arc<SharedLimiter<P, C>>,
+    pub(super) connection: C,
+    pub(super) context: Arc<Context<P>>,
     pub(super) key: Arc<str>,
     pub(super) line: Mutex<KeyLine<P>>,
     pub(super) this: Weak<Self>,
 }
 
 impl<P: Scripted, C: Connection> SharedKey<P, C> {
-    fn new(core: Arc<SharedLimiter<P, C>>, key: Arc<str>) -> Arc<Self> {
+    fn new(connection: C, context: Arc<Context<P>>, key: Arc<str>) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
-            let (context, policy) = (Arc::clone(&core.context), core.policy.clone());
-            let header = context.own_header(&policy);
-            let seed = crate::redis::connection::random();
-            let line = KeyLine::new(Arc::clone(&key), context, policy, header, seed);
-            Self { core, key, line: Mutex::new(line), this: this.clone() }
+            let line = KeyLine::new(Arc::clone(&key), Arc::clone(&context));
+            Self { connection, context, key, line: Mutex::new(line), this: this.clone() }
         })
-    }
-
-    pub(super) fn alarm(&self) -> Alarm {
-        self.core.context.options.clock.alarm(self.this.clone())
     }
 
     /// Counts what happened outside the line.
@@ -218,30 +167,15 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 
     /// Whether callers are served without Redis, for this key or for all.
     pub(super) fn is_away(&self) -> bool {
-        self.core.context.health.down().is_some() || self.line.lock().is_away()
-    }
-
-    /// The outcome of a caller, if there is one yet, and whether a request is due that has waited for such callers. It
-    /// does not depend on the time. The first caller wakes those that were served with it, before it takes its outcome,
-    /// as a waker may panic.
-    pub(super) fn outcome(&self, key: WaiterId) -> Option<(Outcome, bool)> {
-        let mut line = self.line.lock();
-        if let Some(after_unlock) = line.wake_held_back() {
-            drop(line);
-            after_unlock.run();
-            line = self.line.lock();
-        }
-        let outcome = line.take(key)?;
-        Some((outcome, line.has_collected()))
+        self.context.health.down().is_some() || self.line.lock().is_away()
     }
 
     /// Unlocks, and does the work that must not be done under the lock.
     pub(super) fn unlock(&self, mut line: MutexGuard<'_, KeyLine<P>>, after_unlock: AfterUnlock) {
-        let (events, slot) = (std::mem::take(&mut line.events), line.take_returned());
+        let events = std::mem::take(&mut line.events);
         drop(line);
-        drop(slot);
         // The listener runs before the callers of the same request wake up; they do even if it panics.
-        let observer = &self.core.context.observer;
+        let observer = &self.context.observer;
         let told = catch_unwind(AssertUnwindSafe(|| {
             events.iter().for_each(|event| observer.report(event));
         }));

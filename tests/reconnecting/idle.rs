@@ -6,7 +6,8 @@ use crate::{Rate, TokenBucket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-fn limiter(idle: Reconnecting) -> RedisRateLimiter<TokenBucket> {
+fn limiter(connection: Reconnecting) -> RedisRateLimiter<TokenBucket> {
+    let idle = connection.idle(Duration::ZERO);
     RedisRateLimiter::new(TokenBucket::new(Rate::per_second(1.0), 100), idle, "key")
 }
 
@@ -15,7 +16,7 @@ fn limiter(idle: Reconnecting) -> RedisRateLimiter<TokenBucket> {
 async fn a_closed_connection_is_not_used() {
     let server = Server::start();
     let connection = &mut server.connection();
-    let limiter = limiter(Reconnecting::by_client(server.client(), Duration::ZERO));
+    let limiter = limiter(Reconnecting::new(server.client()));
     for _ in 0..3 {
         limiter.acquire(1).await.expect("granted");
         limiter.acquire(1).await.expect("granted");
@@ -30,7 +31,7 @@ async fn a_connection_that_refuses_ping_is_alive() {
     let server = Server::start();
     let connection = &mut server.connection();
     let client = server.limited_client(connection);
-    let limiter = limiter(Reconnecting::by_client(client, Duration::ZERO));
+    let limiter = limiter(Reconnecting::new(client));
     limiter.acquire(1).await.expect("granted");
     let before = Server::connections(connection);
     limiter.acquire(1).await.expect("granted");
@@ -50,7 +51,7 @@ async fn a_connection_that_does_not_answer_is_replaced_in_time() {
         let client = clients[made.fetch_add(1, Ordering::Relaxed)].clone();
         async move { client.get_multiplexed_async_connection().await }
     };
-    let limiter = limiter(Reconnecting::by(connect, Duration::ZERO));
+    let limiter = limiter(Reconnecting::with(connect));
     limiter.acquire(1).await.expect("granted");
     servers[0].stop();
     limiter.acquire(1).await.expect("granted");

@@ -16,6 +16,7 @@ mod run;
 mod wire;
 
 use std::env;
+use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -29,11 +30,11 @@ use tollgate::{
 const RATE: f64 = 100.0;
 const PLACES: u32 = 7;
 
-fn try_seeds<P: Scripted<Cost = u32>>(policy: P, choose: impl Fn(Rules<P>) -> Rules<P>) {
+fn try_seeds<P: Scripted<Cost = u32> + Debug>(policy: P, choose: impl Fn(Rules<P>) -> Rules<P>) {
     try_costs(policy, |number| number, |cost| [cost; 2], choose);
 }
 
-fn try_costs<P: Scripted>(
+fn try_costs<P: Scripted + Debug>(
     policy: P,
     cost: fn(u32) -> P::Cost,
     number: fn(P::Cost) -> [u32; 2],

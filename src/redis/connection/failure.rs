@@ -6,34 +6,13 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::store::StoreError;
-
-/// Whether a failed request may have taken effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Effect {
-    /// It had no effect, and may be sent again.
-    None,
-    /// It may have taken effect: its permits count as charged.
-    Unknown,
-}
-
-/// Why a request has no reply.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Failure {
-    /// Whether it may have taken effect.
-    pub effect: Effect,
-    /// The key is at fault, not the server: it holds something else.
-    pub key: bool,
-    /// The cause.
-    pub source: Arc<dyn std::error::Error + Send + Sync>,
-}
+pub use crate::error::store::{Effect, Failure};
 
 impl Failure {
-    /// A failure of the server, or of the way to it.
-    #[must_use]
-    pub fn new(effect: Effect, source: Box<dyn std::error::Error + Send + Sync>) -> Self {
-        Self { effect, key: false, source: source.into() }
+    /// A key that holds something else.
+    pub(crate) fn foreign() -> Self {
+        let why = "another kind of policy, or another format".into();
+        Self { key: true, ..Self::new(Effect::None, why) }
     }
 
     pub(crate) fn strange(answer: &impl std::fmt::Debug) -> Self {
@@ -59,11 +38,7 @@ impl Failure {
 
     /// The error for callers at `key`.
     pub(crate) fn error(&self, key: &Arc<str>) -> StoreError {
-        let source = Arc::clone(&self.source);
-        match self.key {
-            true => StoreError::foreign(key, Some(source)),
-            false => StoreError::unavailable(key, self.effect == Effect::Unknown, source),
-        }
+        StoreError::new(key, self.clone())
     }
 }
 
@@ -171,21 +146,6 @@ mod tests {
 
     fn effect(error: impl Into<RedisError>) -> Effect {
         Failure::from(error.into()).effect
-    }
-
-    #[test]
-    fn the_error_says_whether_it_may_have_charged_and_whether_the_server_is_there() {
-        let key: Arc<str> = "key".into();
-        for (effect, may_have_charged) in [(Effect::None, false), (Effect::Unknown, true)] {
-            let error = Failure::new(effect, "cut off".into()).error(&key);
-            assert_eq!(
-                (error.may_have_charged(), error.is_unavailable()),
-                (may_have_charged, true)
-            );
-        }
-        let failure = Failure { key: true, ..Failure::new(Effect::None, "a list".into()) };
-        let error = failure.error(&key);
-        assert_eq!((error.may_have_charged(), error.is_unavailable()), (false, false));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{Effect, Failure, ends_connection};
 use super::request::{Reply, Request};
-use super::{Connection, DOUBT, IDLE, RequestNumber, evaluate, send, without_delay};
+use super::{Connection, DOUBT, IDLE, echo, evaluate, next_number, send, without_delay};
 use crate::redis::sender;
 use crate::sync::Mutex;
 
@@ -25,8 +25,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// A task of its own connects, on the thread of this crate that sends requests. So the connection depends on no
 /// runtime of yours, and a request whose deadline passes meanwhile does not end the attempt. A late reply does not
-/// end the connection, unless a `PING` is not answered within a second either. After an idle second a `PING` tries the
-/// connection first, so that no request is lost with it.
+/// end the connection, unless a small `EVAL` is not answered within a second either. After an idle second such an `EVAL`
+/// tries the connection first, so that no request is lost with it.
 ///
 /// ```no_run
 /// use tollgate::redis::{RedisRateLimiter, Reconnecting};
@@ -41,14 +41,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Reconnecting {
     state: Arc<ReconnectingState>,
+    connect_timeout: Duration,
+    idle: Duration,
 }
 
 type Connecting = Pin<Box<dyn Future<Output = Result<MultiplexedConnection, RedisError>> + Send>>;
 
 struct ReconnectingState {
-    connect: Arc<dyn Fn() -> Connecting + Send + Sync>,
-    connect_timeout: Duration,
-    idle: Duration,
+    connect: Box<dyn Fn() -> Connecting + Send + Sync>,
     current: Mutex<Current>,
     made: AtomicU64,
 }
@@ -68,48 +68,38 @@ struct Open {
 }
 
 impl Open {
-    /// Sends a command. An error names no request, so a `PING` follows it. If the next reply is not the right one,
-    /// the error may belong to another request, and this request may have been carried out. After `NOSCRIPT` the
-    /// request itself follows, and its reply shows the same.
-    async fn send(&self, command: Cmd) -> Result<Value, RedisError> {
-        match send(self.connection.clone(), command).await {
-            Err(error)
-                if error.code().is_some_and(|code| code != "NOSCRIPT")
-                    && !self.confirms(&error).await =>
-            {
-                Err((ErrorKind::UnexpectedReturnType, "the error may be another request's").into())
-            }
-            outcome => outcome,
+    /// Sends a command for a key. An error names no request, so an echo follows it. If that gets neither its reply nor the
+    /// same error, the error may belong to another request, and this request may have been carried out. After
+    /// `NOSCRIPT` the request itself follows, and its reply shows the same.
+    async fn send(&self, key: &str, command: Cmd) -> Result<Value, RedisError> {
+        let outcome = send(self.connection.clone(), command).await;
+        if let Err(error) = &outcome
+            && error.code().is_some_and(|code| code != "NOSCRIPT")
+            && let (number, echoed) = self.echo(key).await
+            && echoed.map_or_else(|echo| echo.code() != error.code(), |value| value != number)
+        {
+            return Err(
+                (ErrorKind::UnexpectedReturnType, "the error may be another request's").into()
+            );
         }
+        outcome
     }
 
-    /// Whether the next reply is the right one, or the same error, or says that `PING` is not permitted.
-    async fn confirms(&self, error: &RedisError) -> bool {
-        let (number, outcome) = self.ping().await;
-        match &outcome {
-            Ok(value) => *value == number,
-            Err(ping) => {
-                ping.code() == error.code()
-                    || ping.detail().is_some_and(|text| text.contains("ping"))
-            }
-        }
-    }
-
-    /// Tries it by a `PING`, whose reply names it. Any error is an answer: `PING` may not be permitted.
-    async fn answers(&self, time: Duration) -> bool {
-        let Ok((number, outcome)) = timeout(time, self.ping()).await else { return false };
-        let said = outcome.map_or_else(|error| error.code().is_some(), |value| value == number);
-        if said {
+    /// Tries it by an echo. Any error of the server is an answer.
+    async fn answers(&self, key: &str, time: Duration) -> bool {
+        let Ok((number, echoed)) = timeout(time, self.echo(key)).await else { return false };
+        let answers = echoed.map_or_else(|error| error.code().is_some(), |value| value == number);
+        if answers {
             self.answered();
         }
-        said
+        answers
     }
 
-    async fn ping(&self) -> (Value, Result<Value, RedisError>) {
-        let number = RequestNumber::next().bytes().to_vec();
-        let mut ping = redis::cmd("PING");
-        ping.arg(&number);
-        (Value::BulkString(number), send(self.connection.clone(), ping).await)
+    /// Asks for an echo. What it is to be, and what it is.
+    async fn echo(&self, key: &str) -> (Value, Result<Value, RedisError>) {
+        let number = next_number();
+        let echoed = send(self.connection.clone(), echo(key, number)).await;
+        (Value::BulkString(number.to_le_bytes().to_vec()), echoed)
     }
 
     fn answered(&self) {
@@ -132,11 +122,7 @@ impl Reconnecting {
     /// ([`ConnectionInfo::set_tcp_settings`](redis::ConnectionInfo::set_tcp_settings)): redis-rs 1 leaves it off.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self::by_client(client, IDLE)
-    }
-
-    pub(crate) fn by_client(client: Client, idle: Duration) -> Self {
-        let connect = move || {
+        Self::with(move || {
             let client = client.clone();
             async move {
                 let config = AsyncConnectionConfig::new()
@@ -144,8 +130,7 @@ impl Reconnecting {
                     .set_response_timeout(None);
                 client.get_multiplexed_async_connection_with_config(&config).await
             }
-        };
-        Self::by(connect, idle)
+        })
     }
 
     /// With a function that connects, where the server or the password changes: for a Sentinel, or for
@@ -183,33 +168,23 @@ impl Reconnecting {
         F: Fn() -> C + Send + Sync + 'static,
         C: Future<Output = Result<MultiplexedConnection, RedisError>> + Send + 'static,
     {
-        Self::by(connect, IDLE)
+        let connect = Box::new(move || Box::pin(connect()) as Connecting);
+        let (current, made) = (Mutex::default(), AtomicU64::new(0));
+        let state = Arc::new(ReconnectingState { connect, current, made });
+        Self { state, connect_timeout: CONNECT_TIMEOUT, idle: IDLE }
     }
 
-    pub(crate) fn by<F, C>(connect: F, idle: Duration) -> Self
-    where
-        F: Fn() -> C + Send + Sync + 'static,
-        C: Future<Output = Result<MultiplexedConnection, RedisError>> + Send + 'static,
-    {
-        Self::of(Arc::new(move || Box::pin(connect())), CONNECT_TIMEOUT, idle)
+    /// The same connection, tried before its use when there was no reply for this time.
+    #[cfg(test)]
+    pub(crate) fn idle(self, idle: Duration) -> Self {
+        Self { idle, ..self }
     }
 
     /// How long connecting may take, handshakes and all; by default 5 s. Requests meanwhile wait until their own
-    /// deadline. What this returns shares no connection with `self`.
+    /// deadline.
     #[must_use]
     pub fn connect_timeout(self, timeout: Duration) -> Self {
-        Self::of(Arc::clone(&self.state.connect), timeout, self.state.idle)
-    }
-
-    fn of(
-        connect: Arc<dyn Fn() -> Connecting + Send + Sync>,
-        connect_timeout: Duration,
-        idle: Duration,
-    ) -> Self {
-        let (current, made) = (Mutex::default(), AtomicU64::new(0));
-        Self {
-            state: Arc::new(ReconnectingState { connect, connect_timeout, idle, current, made }),
-        }
+        Self { connect_timeout: timeout, ..self }
     }
 
     /// Returns the number of connections made so far: the first, and one after each loss.
@@ -217,17 +192,15 @@ impl Reconnecting {
     pub fn connections(&self) -> u64 {
         self.state.made.load(Ordering::Relaxed)
     }
-}
 
-impl ReconnectingState {
-    async fn connection(self: &Arc<Self>, deadline: Duration) -> Result<Arc<Open>, Failure> {
+    async fn connection(&self, request: &Request) -> Result<Arc<Open>, Failure> {
         let mut renewal = {
-            let mut current = self.current.lock();
+            let mut current = self.state.current.lock();
             let idle = |open: &&Arc<Open>| open.answered.lock().elapsed() < self.idle;
             if let Some(open) = current.open.as_ref().filter(idle) {
                 return Ok(Arc::clone(open));
             }
-            self.renewal(&mut current, deadline / 2)
+            self.renewal(&mut current, &request.key, request.deadline / 2)
         };
         let outcome = renewal.wait_for(Option::is_some).await;
         let outcome = outcome.ok().and_then(|outcome| outcome.clone());
@@ -237,44 +210,44 @@ impl ReconnectingState {
     }
 
     /// The task that makes the next connection, or finds within `time` that the last one answers.
-    fn renewal(self: &Arc<Self>, current: &mut Current, time: Duration) -> Renewal {
+    fn renewal(&self, current: &mut Current, key: &Arc<str>, time: Duration) -> Renewal {
         // Closed if the task has ended early.
         if let Some(renewal) = current.renewal.as_ref().filter(|it| it.has_changed().is_ok()) {
             return renewal.clone();
         }
         let (done, renewal) = watch::channel(None);
         current.renewal = Some(renewal.clone());
-        let (state, old) = (Arc::clone(self), current.open.clone());
+        let (this, old, key) = (self.clone(), current.open.clone(), Arc::clone(key));
         sender::spawn(async move {
             let outcome = match old {
-                Some(open) if open.answers(time).await => Ok(open),
-                _ => state.connect().await,
+                Some(open) if open.answers(&key, time).await => Ok(open),
+                _ => this.connect().await,
             };
-            *state.current.lock() = Current { open: outcome.clone().ok(), renewal: None };
+            *this.state.current.lock() = Current { open: outcome.clone().ok(), renewal: None };
             done.send_replace(Some(outcome));
         });
         renewal
     }
 
     async fn connect(&self) -> Result<Arc<Open>, Failure> {
-        let connected = timeout(self.connect_timeout, (self.connect)()).await;
+        let connected = timeout(self.connect_timeout, (self.state.connect)()).await;
         let connection = connected.map_err(|_| not_connected(self.connect_timeout))??;
-        self.made.fetch_add(1, Ordering::Relaxed);
+        self.state.made.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Open { connection, answered: Mutex::new(Instant::now()) }))
     }
 
     /// A request that was sent at `sent` got no reply in time.
-    fn doubt(self: &Arc<Self>, open: &Arc<Open>, sent: Instant) {
-        let mut current = self.current.lock();
+    fn doubt(&self, open: &Arc<Open>, key: &Arc<str>, sent: Instant) {
+        let mut current = self.state.current.lock();
         let is_current = current.open.as_ref().is_some_and(|current| Arc::ptr_eq(current, open));
         if is_current && *open.answered.lock() < sent {
-            drop(self.renewal(&mut current, DOUBT));
+            drop(self.renewal(&mut current, key, DOUBT));
         }
     }
 
     /// Others may have a new one already.
     fn forget(&self, open: &Arc<Open>) {
-        self.current.lock().open.take_if(|current| Arc::ptr_eq(current, open));
+        self.state.current.lock().open.take_if(|current| Arc::ptr_eq(current, open));
     }
 }
 
@@ -284,24 +257,23 @@ fn not_connected(time: Duration) -> Failure {
 
 impl Connection for Reconnecting {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        let state = &self.state;
         let start = Instant::now();
         let end = start + request.deadline;
         // Nothing is sent yet, however that ends.
-        let open = timeout_at(end, state.connection(request.deadline)).await;
+        let open = timeout_at(end, self.connection(request)).await;
         let open = open.unwrap_or_else(|_| Err(not_connected(request.deadline)));
         let open = open.map_err(|failure| Failure { effect: Effect::None, ..failure })?;
-        let outcome = evaluate(request, |command| open.send(command));
+        let outcome = evaluate(request, |command| open.send(&request.key, command));
         let Ok(outcome) = timeout_at(end, outcome).await else {
-            state.doubt(&open, start);
+            self.doubt(&open, &request.key, start);
             return Err(Failure::late(request.deadline));
         };
         open.answered();
         if outcome.as_ref().is_err_and(ends_connection) {
-            state.forget(&open);
+            self.forget(&open);
         }
         // The others that are under way get each other's replies, and report the same.
-        request.reply(outcome?).inspect_err(|_| state.forget(&open))
+        request.reply(outcome?).inspect_err(|_| self.forget(&open))
     }
 }
 

@@ -10,7 +10,7 @@ use redis::{Cmd, Value};
 use super::failure::Failure;
 
 /// Where the number of a request is in its first argument.
-pub(crate) const NUMBER: Range<usize> = 16..20;
+const NUMBER: Range<usize> = 0..4;
 
 /// A number that differs from process to process.
 pub(crate) fn random() -> u64 {
@@ -47,22 +47,14 @@ impl Script {
 /// The number of a request, which its reply repeats. Redis replies in order, and a client takes each reply for the
 /// reply to its oldest request: if one is lost on its way and the connection goes on, all later replies come for
 /// the wrong requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequestNumber(u32);
-
-impl RequestNumber {
-    /// Different from the numbers of the last four billion requests of this process. Where it begins is random,
-    /// as a proxy may send the requests of several processes over one connection.
-    #[allow(clippy::cast_possible_truncation)] // the lower half
-    pub(crate) fn next() -> Self {
-        static NEXT: OnceLock<AtomicU32> = OnceLock::new();
-        let next = NEXT.get_or_init(|| AtomicU32::new(random() as u32));
-        Self(next.fetch_add(1, Ordering::Relaxed))
-    }
-
-    pub(crate) fn bytes(self) -> [u8; 4] {
-        self.0.to_le_bytes()
-    }
+///
+/// It differs from the numbers of the last four billion requests of this process. Where it begins is random, as a proxy
+/// may send the requests of several processes over one connection.
+#[allow(clippy::cast_possible_truncation)] // the lower half
+pub(crate) fn next_number() -> u32 {
+    static NEXT: OnceLock<AtomicU32> = OnceLock::new();
+    let next = NEXT.get_or_init(|| AtomicU32::new(random() as u32));
+    next.fetch_add(1, Ordering::Relaxed)
 }
 
 /// One run of a script.
@@ -79,7 +71,7 @@ pub struct Request {
     pub deadline: Duration,
     /// Whether there was no reply for a while: to any request of its limiter, and to one of its key.
     pub(crate) idle: [bool; 2],
-    number: RequestNumber,
+    number: u32,
 }
 
 impl Request {
@@ -89,9 +81,9 @@ impl Request {
         mut arguments: Vec<Vec<u8>>,
         deadline: Duration,
     ) -> Self {
-        let number = RequestNumber::next();
+        let number = next_number();
         if let Some(place) = arguments.first_mut().and_then(|first| first.get_mut(NUMBER)) {
-            place.copy_from_slice(&number.bytes());
+            place.copy_from_slice(&number.to_le_bytes());
         }
         Self { script, key, arguments, deadline, idle: [false; 2], number }
     }
@@ -120,63 +112,25 @@ impl Request {
     /// reply; its own request counts as lost.
     pub fn reply(&self, value: Value) -> Result<Reply, Failure> {
         let (number, reply) = Reply::read(value)?;
-        if number == i64::from(self.number.0) { Ok(reply) } else { Err(Failure::out_of_step()) }
+        if number == self.number { Ok(reply) } else { Err(Failure::out_of_step()) }
     }
 }
 
-/// The reply of a script.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reply {
-    /// A number.
-    Number(i64),
-    /// Numbers.
-    Numbers(Vec<i64>),
-    /// The key holds another policy than the request's: a word, a generation, parameters.
-    PolicyMismatch(String, i64, Vec<u8>),
-}
+/// The reply of a script: numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply(pub Vec<f64>);
 
 impl Reply {
-    /// The number of the request, and the reply.
-    fn read(value: Value) -> Result<(i64, Self), Failure> {
-        let mut items = match value {
-            Value::BulkString(bytes) => {
-                return Self::packed(&bytes)
-                    .ok_or_else(|| Failure::strange(&Value::BulkString(bytes)));
-            }
-            Value::Array(items) => items.into_iter(),
-            other => return Err(Failure::strange(&other)),
-        };
-        let number = match items.next() {
-            Some(Value::Int(number)) => number,
-            other => return Err(Failure::strange(&other)),
-        };
-        if let Some(Value::Int(_)) = items.as_slice().first() {
-            let numbers = items.map(|item| match item {
-                Value::Int(number) => Ok(number),
-                other => Err(Failure::strange(&other)),
-            });
-            return Ok((number, Self::Numbers(numbers.collect::<Result<_, _>>()?)));
+    /// The number of the request, and the reply: four bytes, and eight for each number.
+    fn read(value: Value) -> Result<(u32, Self), Failure> {
+        if let Value::BulkString(bytes) = &value
+            && let Some((number, numbers)) = bytes.split_first_chunk::<4>()
+            && let (numbers, []) = numbers.as_chunks::<8>()
+        {
+            let numbers = numbers.iter().map(|number| f64::from_le_bytes(*number));
+            return Ok((u32::from_le_bytes(*number), Self(numbers.collect())));
         }
-        let (word, generation, parameters) = (items.next(), items.next(), items.next());
-        let Some(Value::BulkString(word)) = word else {
-            return Err(Failure::strange(&word));
-        };
-        let word = String::from_utf8_lossy(&word).into_owned();
-        let generation = if let Some(Value::Int(number)) = generation { number } else { 0 };
-        let parameters = match parameters {
-            Some(Value::BulkString(bytes)) => bytes,
-            _ => Vec::new(),
-        };
-        Ok((number, Self::PolicyMismatch(word, generation, parameters)))
-    }
-
-    /// The answer to a lone call: a number of four bytes and a float that is whole.
-    #[allow(clippy::cast_possible_truncation)]
-    fn packed(bytes: &[u8]) -> Option<(i64, Self)> {
-        let (number, value) = bytes.split_first_chunk::<4>()?;
-        let value = f64::from_le_bytes(value.try_into().ok()?);
-        Some((i64::from(u32::from_le_bytes(*number)), Self::Number(value as i64)))
+        Err(Failure::strange(&value))
     }
 }
 
@@ -190,41 +144,15 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_read_as_the_scripts_write_it() {
-        let lone = [&7u32.to_le_bytes()[..], &4_503_599_627_370_497.0f64.to_le_bytes()].concat();
-        let numbers = Value::Array([7, 1, -1].map(Value::Int).into());
-        let mismatch =
-            |rest: &[Value]| Value::Array([&[Value::Int(7), text(b"other")][..], rest].concat());
-        let other = |generation, bytes: &[u8]| {
-            Reply::PolicyMismatch("other".into(), generation, bytes.into())
-        };
-        for (value, reply) in [
-            (text(&lone), Reply::Number(4_503_599_627_370_497)),
-            (numbers, Reply::Numbers(vec![1, -1])),
-            (mismatch(&[Value::Int(3), text(b"more")]), other(3, b"more")),
-            // Of a foreign key neither is told.
-            (mismatch(&[]), other(0, b"")),
-        ] {
-            assert_eq!(Reply::read(value).expect("a reply"), (7, reply));
-        }
-    }
-
-    #[test]
-    fn another_reply_is_none_of_the_scripts() {
-        let lone = [0; 12];
-        for value in [
-            Value::Nil,
-            Value::Okay,
-            Value::Int(7),
-            text(b""),
-            text(&lone[..11]),
-            text(&[0; 13]),
-            Value::Array(vec![]),
-            Value::Array(vec![text(b"7"), Value::Int(1)]),
-            Value::Array(vec![Value::Int(7)]),
-            Value::Array(vec![Value::Int(7), Value::Nil]),
-            Value::Array(vec![Value::Int(7), Value::Int(1), Value::Nil]),
-        ] {
+    fn a_reply_is_read_as_the_script_writes_it() {
+        let number = 7u32.to_le_bytes();
+        let numbers = [4_503_599_627_370_497.0f64, -1.0].map(f64::to_le_bytes);
+        let bytes = [&number[..], numbers.as_flattened()].concat();
+        let reply = Reply::read(text(&bytes)).expect("a reply");
+        assert_eq!(reply, (7, Reply(vec![4_503_599_627_370_497.0, -1.0])));
+        assert_eq!(Reply::read(text(&number)).expect("a reply"), (7, Reply(vec![])));
+        let others = [Value::Nil, Value::Okay, Value::Int(7), text(b""), text(&bytes[..11])];
+        for value in others.into_iter().chain([Value::Array(vec![text(&bytes)])]) {
             let failure = Reply::read(value.clone()).expect_err("a failure");
             // Its permits may have been charged.
             assert_eq!((failure.effect, failure.key), (Effect::Unknown, false), "{value:?}");
@@ -241,15 +169,13 @@ mod tests {
             Request::new(Arc::clone(&script), "key".into(), arguments, Duration::from_secs(1))
         };
         let (one, other) = (request(&[9; 24]), request(&[9; 24]));
-        let number = |request: &Request| i64::from(request.number.0);
-        assert_eq!(number(&other), (number(&one) + 1) % (1 << 32));
-        assert_eq!(one.arguments[0][NUMBER], one.number.bytes());
-        assert_eq!(one.arguments[0][..NUMBER.start], [9; 16]);
-        assert_eq!(one.arguments[0][NUMBER.end..], [9; 4]);
+        assert_eq!(other.number, one.number.wrapping_add(1));
+        assert_eq!(one.arguments[0][NUMBER], one.number.to_le_bytes());
+        assert_eq!(one.arguments[0][NUMBER.end..], [9; 20]);
         assert_eq!(one.arguments[1], [1; 32]);
-        assert_eq!(request(&[9; 19]).arguments[0], [9; 19]);
-        let reply = |request: &Request| Value::Array([number(request), 5].map(Value::Int).into());
-        assert_eq!(one.reply(reply(&one)).expect("its own"), Reply::Numbers(vec![5]));
+        assert_eq!(request(&[9; 3]).arguments[0], [9; 3]);
+        let reply = |request: &Request| text(&request.number.to_le_bytes());
+        assert_eq!(one.reply(reply(&one)).expect("its own"), Reply(vec![]));
         let failure = one.reply(reply(&other)).expect_err("another's");
         assert_eq!((failure.effect, failure.key), (Effect::Unknown, false));
     }
@@ -258,7 +184,7 @@ mod tests {
     fn a_command_names_the_script_or_has_all_of_it() {
         let script = Arc::new(Script::new("return 1".into()));
         let request =
-            Request::new(script, "key".into(), vec![b"argument".to_vec()], Duration::from_secs(1));
+            Request::new(script, "key".into(), vec![b"arg".to_vec()], Duration::from_secs(1));
         let words = |whole| -> Vec<Vec<u8>> {
             let command = request.command(whole);
             let words = command.args_iter().map(|word| match word {
@@ -267,7 +193,7 @@ mod tests {
             });
             words.collect()
         };
-        let rest = [&b"1"[..], b"key", b"argument"];
+        let rest = [&b"1"[..], b"key", b"arg"];
         // As `SCRIPT LOAD` says.
         let digest = &b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db"[..];
         assert_eq!(words(false), [&[&b"EVALSHA"[..], digest][..], &rest].concat());

@@ -37,7 +37,7 @@ impl<P: Scripted> KeyLine<P> {
             projected: None,
             limited_by: None,
         };
-        let needs_answer = turn != Turn::New || deadline.is_some() || self.context.scripts.room;
+        let needs_answer = turn != Turn::New || deadline.is_some() || self.context.rules.has_room();
         let (id, is_due) = self.roster.enter(waiter, ahead, needs_answer, waker);
         if is_due {
             self.pacing.ask_again();
@@ -65,7 +65,7 @@ impl<P: Scripted> KeyLine<P> {
             && let Some((due, part)) = self.pacing.refuses(now, cost, deadline)
             && self.roster.waiting == 0
         {
-            self.context.counters.denied_locally.add(1);
+            self.context.count(|counters| counters.denied_locally += 1);
             return refused(Error::Denied { retry_after: Some(due.since(now)), part });
         }
         let Options { max_waiters: waiters, max_queued_permits: permits, .. } =
@@ -121,7 +121,7 @@ impl<P: Scripted> KeyLine<P> {
             Stage::Booked(booking) => {
                 self.stats.given_up += 1;
                 // It may have counted this booking.
-                self.pacing.forget_refusal();
+                self.pacing.refusal = None;
                 let next = self.roster.remove_booked(id);
                 self.hand_on(next, ([booking].into(), cost));
             }

@@ -8,7 +8,6 @@ use super::waiter::Booking;
 use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::policy::{Cost, Quota};
-use crate::units::Nanos;
 
 /// The end of a change; with a report if the change asks for it.
 pub(crate) type Done<C> = Result<Option<Report<C>>, Error>;
@@ -33,63 +32,29 @@ pub(crate) struct LimitReport<C> {
     pub(crate) more_after: Option<Duration>,
 }
 
-/// Waits for the end of a change. The line that reports it lives as long as the caller's handle.
-pub(crate) async fn confirmed<C>(
-    answer: impl Future<Output = Result<Done<C>, oneshot::error::RecvError>>,
-) -> Done<C> {
-    answer.await.unwrap_or(Ok(None))
-}
-
 /// A change of a key besides taking permits.
 pub(crate) struct KeyChange<C> {
     pub(crate) todo: Vec<u8>,
     pub(crate) done: Option<oneshot::Sender<Done<C>>>,
-    pub(crate) claim: Claim,
+    /// Whether the policy of this process is set for the fleet.
+    pub(crate) sets: bool,
     pub(crate) refund: Option<Refund<C>>,
-    /// Set when it joins the queue.
-    pub(crate) made: Nanos,
 }
 
 impl<C> KeyChange<C> {
     pub(crate) fn of(todo: Vec<u8>) -> Self {
-        Self { todo, done: None, claim: Claim::None, refund: None, made: Nanos::ZERO }
+        Self { todo, done: None, sets: false, refund: None }
     }
 
-    /// What follows is for the key that comes after this one: it goes into another request.
+    /// What follows goes into another request: it is for the key that comes after this one.
     pub(super) fn deletes(&self) -> bool {
         self.todo.first() == Some(&b'X')
     }
 
     /// Sets the policy of this process for the fleet.
     pub(super) fn setting() -> Self {
-        Self { claim: Claim::Set, ..Self::of(vec![b'N']) }
+        Self { sets: true, ..Self::of(Vec::new()) }
     }
-
-    /// Makes it that of the key by the rule of the fleet.
-    pub(super) fn claiming() -> Self {
-        Self { claim: Claim::ByRule, ..Self::of(vec![b'N']) }
-    }
-
-    /// A claim by the rule of the fleet was for another policy.
-    pub(super) fn forget_claim(&mut self) {
-        if self.claim == Claim::ByRule {
-            self.claim = Claim::None;
-        }
-    }
-
-    pub(super) fn only_looks(&self) -> bool {
-        self.refund.is_none() && matches!(self.todo.first(), None | Some(b'Q' | b'D'))
-    }
-}
-
-/// Whether a request may make the policy of this process that of the key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Claim {
-    None,
-    /// By the rule of the fleet.
-    ByRule,
-    /// It was set.
-    Set,
 }
 
 /// Permits to return at the price at which they were charged: under another policy nothing is returned. A refund

@@ -1,13 +1,7 @@
-//! The request in flight, and how it ends.
-
-use std::sync::Arc;
-
-use tokio::sync::Semaphore;
+//! The request in flight.
 
 use super::change::KeyChange;
-use crate::redis::connection::{Failure, Reply};
 use crate::redis::context::Slot;
-use crate::redis::health::Group;
 use crate::redis::script::wire::Call;
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
@@ -18,84 +12,41 @@ pub(super) const BATCH: usize = 1024;
 /// The kind of a request, and the callers that wait for its reply.
 pub(crate) enum RequestKind<C> {
     Take(Vec<WaiterId>),
+    /// None to probe whether the server is back, or to renew the lease.
     Change(Vec<KeyChange<C>>),
-    /// Whether the server is back.
-    Probe,
 }
 
 pub(crate) struct InFlightRequest<C> {
-    pub(crate) arguments: Vec<Vec<u8>>,
     /// What it asks for, for each caller.
     pub(crate) calls: Vec<Call<C>>,
     pub(crate) kind: RequestKind<C>,
+    /// When its task was started, and when it was sent.
+    pub(crate) since: Nanos,
     pub(crate) at: Nanos,
     /// The number of the policy of the request.
     pub(crate) policy: u32,
-    /// The group of keys for which it tries if Redis is back after a failure.
-    pub(crate) tries: Option<Group>,
 }
 
 impl<C> RequestKind<C> {
-    /// Its changes, if it is for some.
-    pub(super) fn changes(&mut self) -> &mut [KeyChange<C>] {
-        match self {
-            Self::Change(changes) => changes,
-            Self::Take(..) | Self::Probe => &mut [],
-        }
-    }
+    pub(super) const PROBE: Self = Self::Change(Vec::new());
 
-    /// Whether it only asks for the state of the key.
-    pub(super) fn only_looks(&self) -> bool {
-        matches!(self, Self::Change(changes) if !changes.is_empty() && changes.iter().all(KeyChange::only_looks))
+    pub(super) fn is_probe(&self) -> bool {
+        matches!(self, Self::Change(changes) if changes.is_empty())
     }
 }
 
-impl<C> InFlightRequest<C> {
-    pub(crate) fn is_take(&self) -> bool {
-        matches!(self.kind, RequestKind::Take(..))
-    }
-
-    pub(super) fn is_change(&self) -> bool {
-        matches!(self.kind, RequestKind::Change(_))
-    }
-
-    pub(crate) fn is_probe(&self) -> bool {
-        matches!(self.kind, RequestKind::Probe)
-    }
-}
-
-/// How a request ends.
-pub(crate) enum RequestEnd {
-    Replied(Reply),
-    Failed(Failure),
-    /// Not sent yet: too many requests for other keys are in flight.
-    NoSlot,
-    /// Not sent: Redis turned out to be down.
-    Withdrawn,
-}
-
-/// The request in flight. It belongs to the line, not to the task that sends it: if that task stands still, the
-/// line goes on without it.
-pub(crate) struct Flight<C> {
+/// A task that sends a request, and its request once that is sent. It belongs to the line, not to the task: if that
+/// stands still, the line goes on without it.
+pub(super) struct Flight<C> {
     /// Distinguishes it from earlier flights, whose tasks may still exist.
     pub(super) number: u64,
-    /// `None`: the task waits for a slot.
+    /// When the task was started, or the request sent.
+    pub(super) at: Nanos,
+    /// When the line goes on without the task.
+    pub(super) until: Nanos,
     pub(super) request: Option<InFlightRequest<C>>,
-    /// When it was sent.
-    pub(super) sent: Option<Nanos>,
-    /// When to look whether it keeps its slot.
-    pub(super) look_at: Option<Nanos>,
-    /// Held from sending until the end of the request, or until a later request overtakes it.
+    /// Held until the end of the request, or until a later request overtakes it.
     pub(super) slot: Option<Slot>,
-    /// When the line goes on without the task. `None`: it waits for a slot.
-    pub(super) until: Option<Nanos>,
-}
-
-/// What the task does next.
-pub(crate) enum Step {
-    /// Send these arguments, as a call or as a change; see [`Request::idle`](crate::redis::Request).
-    Send(Vec<Vec<u8>>, bool, [bool; 2]),
-    WaitForSlot(Arc<Semaphore>),
-    /// There is nothing to send, or the line goes on without this task.
-    Next,
+    /// When to look whether it keeps its slot.
+    pub(super) look_at: Nanos,
 }

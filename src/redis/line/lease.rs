@@ -70,14 +70,14 @@ impl Lease {
     }
 
     /// A request has booked that was sent at `told`.
-    pub(super) fn begin<P>(&mut self, context: &Context<P>, told: Nanos) {
+    pub(super) fn begin<P: Scripted>(&mut self, context: &Context<P>, told: Nanos) {
         if self.renew_at.is_none() {
             self.renew_from(context, told);
         }
     }
 
     /// The last report of held permits was sent at `told`.
-    fn renew_from<P>(&mut self, context: &Context<P>, told: Nanos) {
+    fn renew_from<P: Scripted>(&mut self, context: &Context<P>, told: Nanos) {
         let holds = self.held.iter().any(|&held| held > 0);
         self.renew_at = holds.then(|| told.saturating_add(context.options.lease / 3));
         if holds {
@@ -85,29 +85,19 @@ impl Lease {
         }
     }
 
-    /// The lease in a request: the id of the process, what it holds, how long that counts, and how long the
-    /// process counts as waiting if it must wait.
-    pub(super) fn write<P>(
+    /// What a request says: what the process holds, how long that counts, and how long the process counts as waiting if it must
+    /// wait.
+    pub(super) fn tell<P: Scripted>(
         &mut self,
         context: &Context<P>,
         now: Nanos,
         listens: Duration,
-    ) -> Vec<u8> {
-        let mut bytes = context.id.to_vec();
-        for &number in &context.scripts.held {
-            #[allow(clippy::cast_precision_loss)] // nothing holds 2^53 permits
-            let held = self.held.get(number).copied().unwrap_or_default() as f64;
-            bytes.extend(held.to_le_bytes());
-        }
-        for span in [context.options.lease, listens] {
-            #[allow(clippy::cast_precision_loss)]
-            bytes.extend((span.as_micros() as f64).to_le_bytes());
-        }
+    ) -> (&[u64], [Duration; 2]) {
         self.released = false;
         self.waits &= !listens.is_zero();
         self.counts_until = self.counts_until.max(now.saturating_add(listens));
         self.renew_from(context, now);
-        bytes
+        (&self.held, [context.options.lease, listens])
     }
 
     /// `count`: adds or takes away a number of the cost.
@@ -124,72 +114,10 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{InFlight, TokenBucket};
-
-    const LEASE: Duration = Duration::from_secs(10);
+    use crate::InFlight;
 
     fn at(seconds: u64) -> Nanos {
         Nanos::new(seconds * 1_000_000_000)
-    }
-
-    /// What a request says of it, without the id.
-    fn written<P: Scripted>(
-        lease: &mut Lease,
-        context: &Context<P>,
-        now: u64,
-        listens: u64,
-    ) -> Vec<f64> {
-        let bytes = lease.write(context, at(now), Duration::from_secs(listens));
-        assert_eq!(bytes[..8], context.id);
-        let numbers = bytes[8..].chunks_exact(8);
-        numbers.map(|bytes| f64::from_le_bytes(bytes.try_into().expect("eight bytes"))).collect()
-    }
-
-    #[test]
-    fn a_lease_is_renewed_in_time_and_what_is_released_is_told() {
-        let context = &*Context::with(InFlight::new(5));
-        let mut lease = Lease::default();
-        assert!(lease.is_free() && lease.renew_at.is_none() && !lease.is_due(at(9)));
-        lease.hold::<TokenBucket>(3);
-        assert!(lease.holds_nothing(), "no places");
-        lease.hold::<InFlight>(3);
-        assert!(!lease.is_free() && !lease.holds_nothing() && !lease.released);
-        // The first request that booked counts, until the next that says it.
-        let third = |from: u64| at(from).saturating_add(LEASE / 3);
-        for told in [1, 2] {
-            lease.begin(context, at(told));
-            assert_eq!(lease.renew_at, Some(third(1)));
-        }
-        assert!(lease.is_due(third(1)) && !lease.is_due(at(4)));
-        assert_eq!(written(&mut lease, context, 4, 2), [3.0, 10e6, 2e6]);
-        assert_eq!(lease.renew_at, Some(third(4)));
-        lease.let_go::<InFlight>(1);
-        assert!(lease.released && lease.is_due(at(4)) && !lease.is_free());
-        assert_eq!(written(&mut lease, context, 5, 0), [2.0, 10e6, 0.0]);
-        assert!(!lease.released);
-        lease.let_go::<InFlight>(9);
-        assert!(lease.holds_nothing() && !lease.is_free());
-        assert_eq!(written(&mut lease, context, 6, 0)[0], 0.0);
-        assert!(lease.is_free() && lease.renew_at.is_none());
-        let mut other = Lease::default();
-        other.let_go::<TokenBucket>(1);
-        assert!(other.is_free());
-    }
-
-    /// Others need not wait for a process that does not wait any more, once the key says that it does.
-    #[test]
-    fn the_end_of_a_wait_is_told_if_the_key_knows_of_it() {
-        let context = &*Context::with(InFlight::new(5));
-        let mut lease = Lease::default();
-        lease.stop_waiting();
-        assert!(lease.is_free());
-        lease.wait::<InFlight>();
-        written(&mut lease, context, 1, 1);
-        lease.stop_waiting();
-        assert!(lease.released);
-        written(&mut lease, context, 2, 0);
-        lease.stop_waiting();
-        assert!(lease.is_free());
     }
 
     /// After a failure the key may count what is not held: until the lease on it has ended there is something to tell.
@@ -202,19 +130,19 @@ mod tests {
         lease.failed(context, at(20), true);
         assert!(lease.released);
         for (now, is_told) in [(29, true), (30, false)] {
-            written(&mut lease, context, now, 0);
+            lease.tell(context, at(now), Duration::ZERO);
             lease.failed(context, at(now), false);
             assert_eq!(lease.released, is_told);
         }
         // As long as the key says that it waits, or holds.
-        written(&mut lease, context, 40, 2);
+        lease.tell(context, at(40), Duration::from_secs(2));
         lease.failed(context, at(41), false);
         assert!(lease.released);
         lease.hold::<InFlight>(1);
-        written(&mut lease, context, 50, 0);
+        lease.tell(context, at(50), Duration::ZERO);
         lease.let_go::<InFlight>(1);
         for (now, is_told) in [(59, true), (60, false)] {
-            written(&mut lease, context, now, 0);
+            lease.tell(context, at(now), Duration::ZERO);
             lease.failed(context, at(now), false);
             assert_eq!(lease.released, is_told);
         }

@@ -31,25 +31,25 @@ fn poll_pause(passed: u32) -> Duration {
 
 pub(super) struct Pacing<C> {
     /// The head cannot be booked before this. `None`: it is asked for at once.
-    ask_at: Option<Nanos>,
+    pub(super) ask_at: Option<Nanos>,
     /// Until then the last reply about the head, or about the last refused caller, counts. Then a request hears
     /// what other processes have changed.
     refresh_at: Nanos,
     /// How many times other processes were quicker than the head.
     pub(super) passed: u32,
     /// How many waiters a request asks for.
-    reach: usize,
-    refusal: Option<Refusal<C>>,
+    pub(super) reach: usize,
+    pub(super) refusal: Option<Refusal<C>>,
     /// How long the last request took.
-    trip: Duration,
+    pub(super) trip: Duration,
     pub(super) random: u64,
 }
 
 /// The last refusal: its cost, when that will be ready, and the part that limits it.
-struct Refusal<C> {
-    cost: C,
-    due: Nanos,
-    part: Option<Part>,
+pub(super) struct Refusal<C> {
+    pub(super) cost: C,
+    pub(super) due: Nanos,
+    pub(super) part: Option<Part>,
 }
 
 /// What the waiters within reach got in a reply.
@@ -94,37 +94,10 @@ impl<C: Cost> Pacing<C> {
         self.ask_at.is_some_and(|at| at <= sent)
     }
 
-    /// The next request reaches at least this number of waiters.
-    pub(super) fn reach_at_least(&mut self, reach: usize) {
-        self.reach = self.reach.max(reach);
-    }
-
-    /// The head may be due: asks for it at once.
-    pub(super) fn ask_now(&mut self) {
-        self.ask_at = None;
-    }
-
     /// Permits may have come back: plans a request at once.
     pub(super) fn ask_again(&mut self) {
         self.ask_at = None;
         self.passed = 0;
-        self.refusal = None;
-    }
-
-    /// The head is booked.
-    pub(super) fn booked(&mut self) {
-        self.passed = 0;
-    }
-
-    pub(super) fn took(&mut self, trip: Duration) {
-        self.trip = trip;
-    }
-
-    pub(super) fn refused(&mut self, cost: C, due: Nanos, part: Option<Part>) {
-        self.refusal = Some(Refusal { cost, due, part });
-    }
-
-    pub(super) fn forget_refusal(&mut self) {
         self.refusal = None;
     }
 
@@ -238,45 +211,6 @@ mod tests {
         Nanos::new(ms * 1_000_000)
     }
 
-    #[test]
-    fn a_refusal_answers_until_its_time_or_the_next_look() {
-        let mut pacing = Pacing::<u32>::new(1);
-        assert!(!pacing.remembers_refusal(at(0)));
-        pacing.refresh_at = at(100);
-        pacing.refused(3, at(50), None);
-        assert!(pacing.remembers_refusal(at(49)) && !pacing.remembers_refusal(at(50)));
-        pacing.refused(3, at(200), None);
-        assert!(pacing.remembers_refusal(at(99)) && !pacing.remembers_refusal(at(100)));
-        assert_eq!(pacing.refuses(at(99), 3, at(199)), Some((at(200), None)));
-        assert_eq!(pacing.refuses(at(99), 3, at(200)), None, "it can wait");
-        assert_eq!(pacing.refuses(at(99), 4, at(199)), None, "another cost");
-        assert_eq!(pacing.refuses(at(100), 3, at(199)), None, "others may have changed it");
-        pacing.forget_refusal();
-        assert!(!pacing.remembers_refusal(at(0)));
-    }
-
-    /// A place may be free at any time. A process that asks rarely counts as waiting for longer.
-    #[test]
-    fn a_head_of_unknown_time_is_asked_for_less_often_the_longer_it_waits() {
-        for (passed, pause) in [(0, 4), (1, 4), (2, 5), (120, 64), (1_000, 64)] {
-            assert_eq!(poll_pause(passed), Duration::from_millis(pause), "{passed}");
-            let pacing = Pacing::<u32> { passed, ..Pacing::new(1) };
-            assert_eq!(pacing.listens(), Duration::from_millis(4 * pause + 50), "{passed}");
-        }
-    }
-
-    #[test]
-    fn the_head_is_asked_for_at_its_time() {
-        let mut pacing = Pacing::<u32>::new(1);
-        assert_eq!((pacing.asks_at(), pacing.reach(at(0))), (None, BATCH));
-        assert!(!pacing.was_time(at(9)));
-        (pacing.ask_at, pacing.refresh_at, pacing.reach) = (Some(at(50)), at(100), 9);
-        assert_eq!((pacing.reach(at(49)), pacing.reach(at(50))), (0, 9));
-        assert!(!pacing.was_time(at(49)) && pacing.was_time(at(50)));
-        pacing.refresh_at = at(20);
-        assert_eq!((pacing.asks_at(), pacing.reach(at(20))), (Some(at(20)), 9));
-    }
-
     /// Twice as many if all were booked, else twice what was; and of a window that has just begun no more than before,
     /// with a pause for the others.
     #[test]
@@ -303,32 +237,12 @@ mod tests {
         assert_eq!(plan(40, 20, 200, 200).0, 10);
     }
 
-    #[test]
-    fn a_head_that_was_passed_over_counts_that_until_it_is_booked() {
-        let context = &*Context::with(TokenBucket::new(Rate::per_second(5.0), 10));
-        let mut pacing = Pacing::<u32>::new(1);
-        let batch = Batch { within: 1, booked: 0, first_due: None, last_due: at(0) };
-        let mut later = |passed| {
-            let head = Head::Later { cost: 1, wait: Some(Duration::ZERO), passed };
-            pacing.plan(context, at(0), &batch, head);
-            // A sixteenth of the horizon of 250 ms, or so.
-            let asks_at = pacing.ask_at.expect("later");
-            assert!((at(7)..at(24)).contains(&asks_at), "{asks_at:?}");
-            pacing.passed
-        };
-        assert_eq!([None, Some(0), Some(1), None].map(&mut later), [0, 1, 2, 2]);
-        pacing.booked();
-        assert_eq!(pacing.passed, 0);
-        pacing.ask_now();
-        assert_eq!(pacing.asks_at(), None);
-    }
-
     /// And is asked for again after half of that time, or so.
     #[test]
     fn a_place_is_booked_ahead_by_milliseconds_and_two_trips() {
         let context = &*Context::with(InFlight::new(1));
         let mut pacing = Pacing::<u32>::new(1);
-        pacing.took(Duration::from_millis(10));
+        pacing.trip = Duration::from_millis(10);
         assert_eq!(pacing.ahead(context, 1, true), Duration::from_millis(25));
         let batch = Batch { within: 1, booked: 0, first_due: None, last_due: at(0) };
         let head = Head::Later { cost: 1, wait: Some(Duration::ZERO), passed: None };

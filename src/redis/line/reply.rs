@@ -3,22 +3,23 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::KeyLine;
-use super::agreement::Ruling;
-use super::change::{Claim, KeyChange, refuse_all};
-use super::flight::{InFlightRequest, RequestEnd, RequestKind};
-use super::pacing::{Batch, Head};
+use super::change::{KeyChange, refuse_all};
+use super::flight::{InFlightRequest, RequestKind};
+use super::pacing::{Batch, Head, Refusal};
 use super::report::reports;
-use super::spares::put_aside;
 use super::waiter::{Booking, Outcome};
+use super::{KeyLine, put_aside};
 use crate::error::store::StoreError;
 use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
 use crate::redis::connection::{Effect, Failure, Reply};
-use crate::redis::script::wire::{Answer, Verdict};
+use crate::redis::script::wire::{Answer, Mismatch, Verdict};
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
+
+/// How long the next request waits at most for callers that have just been served to come back.
+const COLLECT: Duration = Duration::from_micros(500);
 
 /// How a request ends for its waiters and changes.
 enum Rest {
@@ -45,51 +46,53 @@ struct Taken<C> {
 
 impl<P: Scripted> KeyLine<P> {
     /// The request of a flight has ended.
-    pub(crate) fn land(&mut self, number: u64, end: RequestEnd) {
-        let Some(request) = self.transport.land(number) else {
+    pub(crate) fn land(&mut self, number: u64, end: Result<Reply, Failure>) {
+        let Some(flight) = self.flight.take_if(|flight| flight.number == number) else {
             // Too late for its callers, but it is an answer.
-            if matches!(end, RequestEnd::Replied(_)) {
+            if end.is_ok() {
                 self.note_answer(Nanos::ZERO);
             }
             return;
         };
         self.roster.served = 0;
-        if let Some(request) = request {
-            self.end(request, end);
+        if let Some(request) = flight.request {
+            self.end(request, &end);
         }
-        self.transport.collect(&self.context, self.now());
+        // In simulated time nothing comes back by itself.
+        let is_real = self.context.options.clock.is_real();
+        self.collect_until = if is_real { self.now().saturating_add(COLLECT) } else { Nanos::ZERO };
     }
 
     /// Applies the end of a request.
-    pub(super) fn end(&mut self, mut request: InFlightRequest<P::Cost>, end: RequestEnd) {
-        let now = self.now();
-        let rest = match &end {
-            RequestEnd::Replied(reply) => match self.replied(&mut request, reply) {
+    pub(super) fn end(
+        &mut self,
+        mut request: InFlightRequest<P::Cost>,
+        end: &Result<Reply, Failure>,
+    ) {
+        let (now, policy) = (self.now(), self.agreement.number);
+        let rest = match end {
+            Ok(reply) => match self.replied(&mut request, reply) {
                 Some(rest) => {
-                    self.context.counters.answered.add(1);
-                    self.context.counters.latency.add_time(now.since(request.at));
+                    self.context.count(|counters| {
+                        counters.answered += 1;
+                        counters.latency += now.since(request.at);
+                    });
                     rest
                 }
                 None => self.failed(&mut request, &Failure::strange(reply)),
             },
-            RequestEnd::Failed(failure) => self.failed(&mut request, failure),
-            RequestEnd::NoSlot | RequestEnd::Withdrawn => {
-                if matches!(end, RequestEnd::NoSlot) {
-                    self.transport.note_crowd(now);
-                }
-                self.context.health.abandoned(request.tries);
-                Rest::Repeat
-            }
+            Err(failure) => self.failed(&mut request, failure),
         };
         match rest {
             Rest::Settled => {}
             Rest::Repeat => self.repeat(request.kind),
             Rest::Refuse(error) => self.refuse(request.kind, &error),
         }
-        if let RequestEnd::Replied(Reply::PolicyMismatch(..)) = end {
+        if self.agreement.number != policy {
             self.turn_away_the_too_large();
         }
-        self.hand_on_spare();
+        let spare = std::mem::take(&mut self.spare);
+        self.hand_on(self.roster.head, spare);
     }
 
     fn repeat(&mut self, kind: RequestKind<P::Cost>) {
@@ -101,14 +104,17 @@ impl<P: Scripted> KeyLine<P> {
                 }
             }
             RequestKind::Change(changes) => self.outbox.take_back(changes),
-            RequestKind::Probe => {}
+        }
+        // Before all else: under another policy the rest may be answered that way for ever.
+        if self.agreement.is_unheard() && !self.outbox.sets_first() {
+            self.outbox.push_first(KeyChange::setting());
         }
     }
 
     fn refuse(&mut self, kind: RequestKind<P::Cost>, error: &StoreError) {
         // A probe takes nothing, so nothing is lost with it.
-        if error.may_have_charged() && !matches!(kind, RequestKind::Probe) {
-            self.context.counters.lost.add(1);
+        if error.may_have_charged() && !kind.is_probe() {
+            self.context.count(|counters| counters.lost += 1);
         }
         // A key at fault is left alone.
         if error.is_unavailable() {
@@ -119,9 +125,7 @@ impl<P: Scripted> KeyLine<P> {
             RequestKind::Take(ids) => {
                 for id in ids {
                     if self.roster.unask(id) {
-                        let outcome = match error.is_unavailable()
-                            || self.context.options.foreign_is_unavailable
-                        {
+                        let outcome = match error.is_unavailable() {
                             true => self.without_redis(error.clone()),
                             false => Outcome::Refused(error.clone().into()),
                         };
@@ -130,16 +134,15 @@ impl<P: Scripted> KeyLine<P> {
                 }
             }
             RequestKind::Change(changes) => refuse_all(changes, error),
-            RequestKind::Probe => {}
         }
     }
 
     fn failed(&mut self, request: &mut InFlightRequest<P::Cost>, failure: &Failure) -> Rest {
-        self.context.counters.failed.add(1);
+        self.context.count(|counters| counters.failed += 1);
         let error = failure.error(&self.key);
         if failure.key {
             // The server is there.
-            self.context.counters.foreign.add(1);
+            self.context.count(|counters| counters.foreign += 1);
             self.note_answer(request.at);
             self.pacing.ask_again();
             return Rest::Refuse(error);
@@ -155,71 +158,58 @@ impl<P: Scripted> KeyLine<P> {
             self.pacing.ask_again();
             return Rest::Repeat;
         }
-        let down =
-            self.outage.failed(&self.context, self.now(), request, &error, self.pacing.random);
+        let (now, sent) = (self.now(), (request.since, request.kind.is_probe()));
+        let down = self.outage.failed(&self.context, now, sent, &error, self.pacing.random);
         self.events.extend(down);
         if failure.effect == Effect::None { Rest::Repeat } else { Rest::Refuse(error) }
     }
 
     /// A reply has come. `None` if it is malformed.
     fn replied(&mut self, request: &mut InFlightRequest<P::Cost>, reply: &Reply) -> Option<Rest> {
-        if let Reply::PolicyMismatch(word, number, bytes) = reply {
+        let mismatch = wire::mismatch(reply, &self.context.rules, &self.agreement.policy);
+        if let Some(mismatch) = mismatch {
             self.note_answer(request.at);
-            return Some(self.disagree(&mut request.kind, (word, *number, bytes)));
+            return Some(self.disagree(mismatch));
         }
         match &mut request.kind {
             RequestKind::Take(ids) => {
-                let answers = wire::answers(reply, &request.calls, self.context.scripts.parts)?;
+                let answers = wire::answers(reply, &request.calls, &self.context.rules)?;
                 self.note_answer(request.at);
                 self.taken(ids, (request.at, request.policy), answers);
                 self.set_again();
             }
+            RequestKind::Change(changes) if changes.is_empty() => self.note_answer(request.at),
             RequestKind::Change(changes) => {
-                let reports = reports::<P>(changes, reply)?;
+                let (reports, rank) = reports::<P>(changes, reply)?;
                 self.note_answer(request.at);
-                if let Reply::Numbers(numbers) = reply
-                    && request.policy == self.agreement.number
-                    && changes.iter().any(|change| change.claim == Claim::Set)
-                {
-                    self.agreement.confirm(&self.context, numbers[0]);
+                if let Some(rank) = rank.filter(|_| request.policy == self.agreement.number) {
+                    self.agreement.confirm(rank);
                 }
-                if !changes.is_empty() {
-                    // Earlier replies are from before these changes.
-                    self.pacing.ask_again();
-                }
+                // Earlier replies are from before these changes.
+                self.pacing.ask_again();
                 for (change, report) in changes.drain(..).zip(reports) {
                     let _ = change.done.map(|done| done.send(Ok(report)));
                 }
             }
-            RequestKind::Probe => self.note_answer(request.at),
         }
         Some(Rest::Settled)
     }
 
-    /// The key holds another policy than ours, or something unknown.
-    fn disagree(&mut self, kind: &mut RequestKind<P::Cost>, told: (&str, i64, &[u8])) -> Rest {
+    /// The key has a policy of a higher rank, or something else.
+    fn disagree(&mut self, mismatch: Mismatch<P>) -> Rest {
         self.pacing.ask_again();
-        match self.agreement.accept(&self.context, kind, told) {
-            Ruling::Foreign => {
-                self.context.counters.foreign.add(1);
-                return Rest::Refuse(StoreError::foreign(&self.key, None));
+        match mismatch {
+            Mismatch::Foreign => {
+                self.context.count(|counters| counters.foreign += 1);
+                return Rest::Refuse(Failure::foreign().error(&self.key));
             }
-            Ruling::Set => {
-                // Unless the request that is repeated does.
-                if !kind.changes().iter().any(|change| change.claim == Claim::Set) {
-                    self.set_again();
+            // What was set here is set again, and then this.
+            Mismatch::Policy(..) if self.agreement.is_unheard() => {}
+            Mismatch::Policy(policy, rank) => {
+                if self.agreement.adopt(policy, rank) {
+                    let (key, (version, generation)) = (self.key.clone(), rank);
+                    self.events.push(Event::PolicyAdopted { key, version, generation });
                 }
-            }
-            Ruling::Claim => self.outbox.push_first(KeyChange::claiming(), self.now()),
-            Ruling::Look => {}
-            Ruling::Adopt(adopted) => {
-                // They were for another policy.
-                self.outbox.forget_claims();
-                kind.changes().iter_mut().for_each(KeyChange::forget_claim);
-                self.events.extend(adopted.map(|(version, generation)| {
-                    let key = self.key.clone();
-                    Event::PolicyAdopted { key, version, generation }
-                }));
             }
         }
         Rest::Repeat
@@ -228,7 +218,7 @@ impl<P: Scripted> KeyLine<P> {
     /// Redis has answered for waiters.
     fn taken(&mut self, ids: &[WaiterId], sent: (Nanos, u32), answers: Vec<Answer>) {
         let now = self.now();
-        self.context.counters.asked.add(ids.len());
+        self.context.count(|counters| counters.asked += ids.len() as u64);
         let (was_time, passed) = (self.pacing.was_time(sent.0), self.pacing.passed);
         let mut taken = self.begin_taken(sent);
         for (&id, answer) in ids.iter().zip(answers) {
@@ -251,23 +241,25 @@ impl<P: Scripted> KeyLine<P> {
                 Head::Later { cost: self.roster[id].cost, wait, passed }
             }
         };
-        let batch = Batch { within: ids.len(), booked, first_due, last_due: self.spares.last_due };
+        let batch = Batch { within: ids.len(), booked, first_due, last_due: self.last_due };
         self.pacing.plan(&self.context, now, &batch, head);
     }
 
     fn begin_taken(&mut self, (sent, policy): (Nanos, u32)) -> Taken<P::Cost> {
         let now = self.now();
         let trip = now.since(sent);
-        self.pacing.took(trip);
+        self.pacing.trip = trip;
         // The process stood still meanwhile: its waiters may have lost their bookings.
         if trip > self.context.options.deadline.saturating_add(self.context.options.horizon) {
-            self.spares.note_standstill(now);
+            self.stood_still.get_or_insert(now);
         }
-        let has_booked = self.roster.front_booking().is_some();
-        let (spare, cost) = self.spares.take_for_reply(has_booked);
+        let (spare, cost) = std::mem::take(&mut self.spare);
+        if self.roster.front_booking().is_none() {
+            self.last_due = spare.back().map_or(Nanos::ZERO, |booking| booking.due);
+        }
         Taken {
             sent: (sent, policy),
-            is_overdue: self.spares.is_overdue(sent),
+            is_overdue: self.stood_still.is_some_and(|at| sent < at),
             spare,
             cost,
             booked: 0,
@@ -285,10 +277,14 @@ impl<P: Scripted> KeyLine<P> {
         let mut is_booked = false;
         if let Verdict::Booked(sequence) = answer.verdict {
             self.hold(cost);
-            self.pacing.forget_refusal();
+            self.pacing.refusal = None;
             taken.booked += 1;
             let wait = answer.wait.unwrap_or_default();
-            let booking = self.spares.booking(self.now(), taken.sent, sequence, wait);
+            let (sent, policy) = taken.sent;
+            // Never before an earlier booking, even if this reply was quicker.
+            self.last_due = self.now().saturating_add(wait).max(self.last_due);
+            let (due, earliest) = (self.last_due, sent.saturating_add(wait));
+            let booking = Booking { sequence, due, earliest, policy };
             if taken.is_overdue {
                 self.return_booking(cost, booking);
                 if self.roster.unask(id) {
@@ -314,7 +310,7 @@ impl<P: Scripted> KeyLine<P> {
         match if is_booked || is_next { taken.spare.pop_front() } else { None } {
             Some(booking) => {
                 self.roster.book(id, booking);
-                self.pacing.booked();
+                self.pacing.passed = 0;
             }
             None => self.not_booked(id, answer, taken),
         }
@@ -339,8 +335,8 @@ impl<P: Scripted> KeyLine<P> {
                 let error = Error::Denied { retry_after: answer.wait, part };
                 self.turn_away(id, Outcome::Refused(error));
                 // A policy that punishes must see each refusal.
-                if let Some(due) = due.filter(|_| !self.context.scripts.punish) {
-                    self.pacing.refused(cost, due, part);
+                if let Some(due) = due.filter(|_| !self.context.rules.punishes()) {
+                    self.pacing.refusal = Some(Refusal { cost, due, part });
                 }
             }
         }

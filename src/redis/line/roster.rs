@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use super::flight::BATCH;
 use super::waiter::{Booking, GrantInfo, KeyWaiter, Outcome, Stage, Turn};
-use crate::clock::Alarm;
 use crate::error::QueueLimit;
 use crate::part::Part;
 use crate::policy::Cost;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, Arrival, Bounds, Place, WaitQueue, WaiterId};
+use crate::wait_queue::{Arrival, Bounds, Place, WaitQueue, WaiterId};
 
 /// Greater than the number of any booking.
 const UNBOOKED: u64 = 1 << 61;
@@ -32,14 +31,6 @@ pub(super) struct Roster<C> {
     pub(super) permits: u64,
     /// Callers that the last reply has served and that have not taken their outcome.
     pub(super) served: usize,
-}
-
-/// Where bookings went that were handed on.
-pub(super) struct HandedOn {
-    /// Whether a waiter without a booking got one.
-    pub(super) has_booked: bool,
-    /// Whether they are for a waiter that is in the request in flight, if that does not get one of its own.
-    pub(super) is_asked: bool,
 }
 
 impl<C> Index<WaiterId> for Roster<C> {
@@ -155,6 +146,22 @@ impl<C: Cost> Roster<C> {
 
 /// Requests and their answers.
 impl<C: Cost> Roster<C> {
+    /// Whether [`ask`](Self::ask) would choose a waiter.
+    pub(super) fn has_to_ask(&self, reach: usize, room: bool) -> bool {
+        let needs_answer = |id| self.needs_answer(id, room);
+        reach > 0 && self.head.is_some()
+            || self.has_questions && self.unbooked().take(BATCH).any(needs_answer)
+    }
+
+    fn needs_answer(&self, id: WaiterId, room: bool) -> bool {
+        let waiter = &self.queue[id];
+        match waiter.stage.turn() {
+            Some(Turn::Reserving) => true,
+            Some(Turn::New) => waiter.deadline.is_some() || room,
+            _ => false,
+        }
+    }
+
     /// Chooses the waiters to ask for: the first `reach`, and all up to the last that needs an answer at once. A waiter
     /// does not overtake a change that was made before it came, because it must see the effect: `sent` changes are.
     /// `room`: whether a newcomer needs a reply that waits as long as it takes.
@@ -165,15 +172,8 @@ impl<C: Cost> Roster<C> {
             first.iter().copied().take_while(|&id| self.queue[id].changes <= sent).collect();
         // Those behind others than these stay for a later request.
         self.has_questions &= first.len() == BATCH || ids.len() < first.len();
-        let needs_answer = |&id: &WaiterId| {
-            let waiter = &self.queue[id];
-            match waiter.stage.turn() {
-                Some(Turn::Reserving) => true,
-                Some(Turn::New) => waiter.deadline.is_some() || room,
-                _ => false,
-            }
-        };
-        let wanted = ids.iter().rposition(needs_answer).map_or(0, |last| last + 1);
+        let wanted = ids.iter().rposition(|&id| self.needs_answer(id, room));
+        let wanted = wanted.map_or(0, |last| last + 1);
         ids.truncate(wanted.max(reach));
         for &id in &ids {
             let stage = &mut self.queue[id].stage;
@@ -233,13 +233,14 @@ impl<C: Cost> Roster<C> {
     }
 
     /// Hands bookings for `cost` to the waiters from `next` on that ask for the same cost: each moves up. `spare` keeps
-    /// those that are left.
+    /// those that are left. Returns whether a waiter without a booking got one, and whether the next one is in the request in
+    /// flight: it gets one of these if that books none for it.
     pub(super) fn hand_on(
         &mut self,
         mut next: Option<WaiterId>,
         cost: C,
         spare: &mut VecDeque<Booking>,
-    ) -> HandedOn {
+    ) -> (bool, bool) {
         let (mut has_booked, mut is_asked) = (false, false);
         while let Some(id) = next.filter(|_| !spare.is_empty()) {
             let waiter = &mut self.queue[id];
@@ -261,14 +262,13 @@ impl<C: Cost> Roster<C> {
                     has_booked = true;
                 }
                 Stage::Asked(_) | Stage::Stale(_) => {
-                    // It may get a booking of its own: the first waiter without one gets this.
                     is_asked = true;
                     break;
                 }
                 Stage::Over(_) => break,
             }
         }
-        HandedOn { has_booked, is_asked }
+        (has_booked, is_asked)
     }
 
     /// The waiters with a booking wait without one, as at first. Returns the bookings.
@@ -373,19 +373,5 @@ impl<C: Cost> Roster<C> {
         self.unlink(id);
         self.queue.remove(id);
         next
-    }
-}
-
-/// Wakers and the alarm.
-impl<C: Cost> Roster<C> {
-    /// Sets the alarm.
-    pub(super) fn arm(
-        &mut self,
-        due: Option<Nanos>,
-        now: Nanos,
-        alarm: impl FnOnce() -> Alarm,
-    ) -> AfterUnlock {
-        let timer_task = self.queue.arm(due, now, alarm);
-        self.queue.after_unlock(timer_task)
     }
 }

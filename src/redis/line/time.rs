@@ -2,18 +2,16 @@
 
 use std::time::Duration;
 
-use super::KeyLine;
 use super::change::refuse_all;
-use super::flight::RequestEnd;
+use super::flight::{InFlightRequest, RequestKind};
 use super::waiter::Outcome;
+use super::{KeyLine, QUICK};
 use crate::clock::Alarm;
 use crate::error::Error;
-use crate::error::store::StoreError;
 use crate::redis::connection::{Effect, Failure};
-use crate::redis::health::State;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, WaiterId};
+use crate::wait_queue::{AfterUnlock, NEVER, WaiterId};
 
 /// A booking that is overdue by more than this, and by more than the horizon, is returned and not granted.
 const LATE: Duration = Duration::from_millis(100);
@@ -25,15 +23,18 @@ impl<P: Scripted> KeyLine<P> {
         let now = self.now();
         self.outage.forget(&self.context);
         let late = self.context.options.horizon.max(LATE);
-        // Once until the next grant: a runtime may always be this late.
-        if !self.spares.stood_still()
+        // The process stood still: once until the next grant, as a runtime may always be this late.
+        if self.stood_still.is_none()
             && self.roster.front_booking().is_some_and(|booking| now.since(booking.due) > late)
         {
-            self.return_overdue();
+            // Its bookings came due meanwhile: they are not granted all at once, but returned, and the next requests ask
+            // for their waiters again.
+            self.stood_still = Some(now);
+            self.return_bookings();
         }
         while let Some(waited) = self.roster.grant_due(now) {
             self.stats.grant(waited);
-            self.spares.note_grant();
+            self.stood_still = None;
         }
         while let Some((deadline, id)) = self.roster.queue.first_deadline()
             && deadline <= now
@@ -48,7 +49,10 @@ impl<P: Scripted> KeyLine<P> {
         let now = self.now();
         let waiter = &self.roster[id];
         let is_asked = waiter.stage.is_asked();
-        if let Some(error) = self.trouble() {
+        // Why requests are not sent as usual, if they are not.
+        let own = self.outage.failing.as_ref().map(|outage| outage.error.clone());
+        let trouble = own.or_else(|| Some(self.context.health.doubt()?.0));
+        if let Some(error) = trouble {
             // It is unknown whether its turn would have come.
             let error = match is_asked {
                 true => Failure::late(deadline.since(waiter.joined)).error(&self.key),
@@ -61,8 +65,8 @@ impl<P: Scripted> KeyLine<P> {
         if may_be_due && let Some(reach) = self.roster.reach_of(id) {
             // Its turn may have come: the next reply decides.
             self.roster.queue.set_deadline(id, None);
-            self.pacing.reach_at_least(reach);
-            self.pacing.ask_now();
+            self.pacing.reach = self.pacing.reach.max(reach);
+            self.pacing.ask_at = None;
             return;
         }
         let retry_after = waiter.projected.map(|at| at.since(now));
@@ -70,26 +74,16 @@ impl<P: Scripted> KeyLine<P> {
         self.turn_away(id, Outcome::Refused(error));
     }
 
-    /// The process stood still while its bookings came due: they are not granted all at once, but returned, and
-    /// the next requests ask for their waiters again.
-    fn return_overdue(&mut self) {
-        self.spares.note_standstill(self.now());
-        self.return_bookings();
-    }
-
     /// If Redis has been away for the deadline, no caller waits for it any longer.
     fn give_up_on_redis(&mut self) {
         let now = self.now();
-        if self.context.health.is_well() && !self.outage.is_on() {
-            return;
-        }
         self.events.extend(self.context.health.pass(now));
         let own = self.outage.exceeds_deadline(now);
         let Some(error) = self.context.health.down().or_else(|| own.cloned()) else { return };
         let error = error.unsent(&self.key);
         let waiting: Vec<_> = self.roster.unasked().collect();
         if !waiting.is_empty() {
-            self.outage.note_need();
+            self.outage.probes = 0;
         }
         for id in waiting {
             let outcome = self.without_redis(error.clone());
@@ -98,53 +92,47 @@ impl<P: Scripted> KeyLine<P> {
         refuse_all(self.outbox.take_all(), &error);
     }
 
-    /// Why requests are not sent as usual, if they are not.
-    fn trouble(&self) -> Option<StoreError> {
-        let crowd = || self.transport.crowded.map(|_| self.crowd(Effect::None));
-        self.outage.error().or_else(crowd).or_else(|| self.context.health.doubt())
-    }
-
     /// Whether requests for this key have failed for so long that callers are served without Redis.
     pub(crate) fn is_away(&mut self) -> bool {
         let now = self.read_clock();
         self.outage.forget(&self.context);
         self.outage.exceeds_deadline(now).is_some()
-            || self.transport.is_crowded_out(self.context.options.deadline, now)
     }
 
     /// No caller waits for a task that stands still, nor for a slot.
     pub(crate) fn give_up_on_flight(&mut self) {
-        let now = self.now();
-        let deadline = self.context.options.deadline;
-        if self.transport.is_overdue(now) {
-            self.lose_flight(&format!("nothing was heard of it within {deadline:?}"));
+        let (now, deadline) = (self.now(), self.context.options.deadline);
+        let Some(flight) = &mut self.flight else { return };
+        if flight.until <= now {
+            return self.lose_flight(&format!("nothing was heard of it within {deadline:?}"));
         }
-        self.transport.return_slot(&self.context, now);
-        let Some(since) = self.transport.crowded else { return };
-        let is_over = |joined: Nanos| joined.max(since).saturating_add(deadline) <= now;
-        let unanswered = self.roster.unanswered();
-        let over: Vec<_> = unanswered.take_while(|&id| is_over(self.roster[id].joined)).collect();
-        let (unsent, sent) = (self.crowd(Effect::None), self.crowd(Effect::Unknown));
-        for id in over {
-            let asked = self.roster[id].stage.is_asked();
-            let error = if asked { sent.clone() } else { unsent.clone() };
-            self.turn_away(id, self.without_redis(error));
+        // A request that later ones overtake returns its slot: only its own node or script is slow. So does one that
+        // waits while no request is answered at all.
+        if flight.look_at <= now {
+            let quick = deadline / QUICK;
+            flight.look_at = now.saturating_add(quick);
+            if self.context.health.has_passed_over(flight.at, now, quick) {
+                (flight.slot, flight.look_at) = (None, NEVER);
+            }
         }
-        refuse_all(self.outbox.take_while(is_over), &unsent);
     }
 
     /// The task of a flight has ended early, as by a panic.
     pub(crate) fn abandon(&mut self, number: u64) {
-        if self.transport.is_under_way(number) {
+        if self.flight.as_ref().is_some_and(|flight| flight.number == number) {
             self.lose_flight("the task that sends requests has ended");
         }
     }
 
-    fn lose_flight(&mut self, why: &str) {
-        if let Some((request, effect)) = self.transport.lose() {
-            let failure = Failure::new(effect, why.into());
-            self.end(request, RequestEnd::Failed(failure));
-        }
+    /// The line goes on without the task, which may have waited for a slot all the time.
+    pub(super) fn lose_flight(&mut self, why: &str) {
+        let Some(flight) = self.flight.take() else { return };
+        let effect = if flight.request.is_some() { Effect::Unknown } else { Effect::None };
+        let (kind, policy) = (RequestKind::PROBE, self.agreement.number);
+        let (calls, since) = (Vec::new(), flight.at);
+        let unmade = InFlightRequest { calls, kind, since, at: since, policy };
+        let failure = Failure::new(effect, why.into());
+        self.end(flight.request.unwrap_or(unmade), &Err(failure));
     }
 }
 
@@ -152,72 +140,60 @@ impl<P: Scripted> KeyLine<P> {
 impl<P: Scripted> KeyLine<P> {
     /// When the line may move by itself: with a request in flight not before the reply.
     pub(crate) fn moves_at(&self) -> Option<Nanos> {
-        if self.transport.is_free() { self.next_alarm() } else { None }
+        if self.flight.is_none() { self.next_alarm() } else { None }
     }
 
-    /// When the next waiter is granted or refused by itself.
-    fn next_turn(&self) -> Option<Nanos> {
+    /// When the line moves next, as far as its task does not move it.
+    fn next_alarm(&self) -> Option<Nanos> {
+        let (now, health) = (self.now(), &self.context.health);
+        let is_needed = self.roster.waiting > 0 || !self.outbox.is_empty();
+        // The next waiter that is granted or refused.
         let booking = self.roster.front_booking().map(|booking| booking.due);
         let deadline = self.roster.queue.first_deadline().map(|(deadline, _)| deadline);
-        booking.into_iter().chain(deadline).min()
-    }
-
-    /// The same as long as Redis is there.
-    fn next_event(&self) -> Option<Nanos> {
-        let is_free = self.transport.is_free();
-        let ask = self.pacing.asks_at().filter(|_| is_free && self.roster.head.is_some());
-        let renew = self.lease.renew_at.filter(|_| is_free);
-        self.next_turn().into_iter().chain(ask).chain(renew).min()
-    }
-
-    /// When the line moves next by itself.
-    fn next_alarm(&self) -> Option<Nanos> {
-        let now = self.now();
-        let (state, fails) = (self.context.health.state(), self.outage.is_on());
-        if state == State::Up && !fails {
-            return self.next_event();
+        // The next request.
+        let failing = self.outage.failing.as_ref();
+        let mut ask = None;
+        if self.flight.is_none() {
+            let look_at = health.look_at(now).filter(|_| !self.outage.is_alone(health));
+            ask = match (look_at, failing) {
+                (Some(look_at), _) => {
+                    let looks = is_needed || failing.is_some() || !self.lease.is_free();
+                    Some(look_at).filter(|_| looks)
+                }
+                (None, Some(outage)) => Some(outage.retry_at),
+                (None, None) => {
+                    let head = self.roster.head.and_then(|_| self.pacing.asks_at());
+                    head.into_iter().chain(self.lease.renew_at).min()
+                }
+            };
         }
-        // Another key may find out that Redis is back, but not whether this key can be reached.
-        let is_needed = self.roster.waiting > 0 || !self.outbox.is_empty();
-        let has_business = is_needed || fails || !self.lease.is_free();
-        let own = self.outage.retry_at();
-        let again = match state {
-            State::Up => own,
-            // Not before both allow it.
-            State::Doubtful => {
-                let again = self.context.health.again(now, has_business, fails);
-                again.map(|at| own.unwrap_or(at).max(at))
-            }
-            State::Down => self.context.health.again(now, has_business, fails),
-        };
-        let again = again.filter(|_| self.transport.is_free());
-        let until = self.outage.until().filter(|&at| at > now && is_needed);
-        self.next_turn().into_iter().chain(again).chain(until).min()
+        // The end of the callers' patience with an outage.
+        let until = failing.map(|outage| outage.until);
+        let until = until.into_iter().chain(health.doubt().map(|(_, until)| until));
+        let until = until.filter(|&until| is_needed && until > now);
+        booking.into_iter().chain(deadline).chain(ask).chain(until).min()
     }
 
     /// When the line goes on by itself although a request is under way.
     fn overdue_at(&self) -> Option<Nanos> {
-        let collects = self.roster.served > 0 && self.transport.is_free() && self.has_business();
-        let collected = Some(self.transport.collect_until)
+        let collects = self.roster.served > 0 && self.flight.is_none() && self.has_business();
+        let collected = Some(self.collect_until)
             .filter(|&until| until > self.now() && (collects || self.roster.queue.holds_back()));
-        let crowded = self.transport.crowded.and_then(|since| {
-            let waiter = self.roster.unanswered().next().map(|id| self.roster[id].joined);
-            let first = waiter.into_iter().chain(self.outbox.oldest()).min()?;
-            Some(first.max(since).saturating_add(self.context.options.deadline))
-        });
-        self.transport.looks_at().into_iter().chain(crowded).chain(collected).min()
+        let flight = self.flight.as_ref().map(|flight| flight.until.min(flight.look_at));
+        flight.into_iter().chain(collected).min()
     }
 
     /// Sets the alarm for the next event. Returns what is left to do after the lock is released.
     pub(crate) fn arm(&mut self, alarm: impl FnOnce() -> Alarm) -> AfterUnlock {
         let overdue = self.overdue_at();
         let due = self.next_alarm().into_iter().chain(overdue).min();
-        let is_free = self.transport.is_free();
+        let is_free = self.flight.is_none();
         if due.is_some() && self.context.options.clock.advances_by_itself() && is_free {
             // The first waiter that sees how long it has to wait moves the clock.
             self.roster.queue.wake_all();
         }
-        self.roster.arm(due, self.now(), alarm)
+        let timer_task = self.roster.queue.arm(due, self.time.latest(), alarm);
+        self.roster.queue.after_unlock(timer_task)
     }
 
     /// The alarm went off: it has to be set again.
@@ -233,7 +209,7 @@ impl<P: Scripted> KeyLine<P> {
     /// Of the callers that a reply has served only the first is woken, and wakes the others: waking another
     /// thread costs much more than waking a task of one's own runtime. If it does not come soon, the alarm does.
     pub(crate) fn hold_back(&mut self, lands: bool) {
-        if lands && self.now() < self.transport.collect_until {
+        if lands && self.now() < self.collect_until {
             self.roster.queue.hold_back();
         } else {
             self.roster.queue.wake_held_back();

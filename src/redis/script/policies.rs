@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::parts::Lua;
+use super::rules::{Rules, kind};
 use crate::part::each_rule;
 use crate::policy::any::AnyPolicy;
 use crate::policy::parameters::{Kind, Parameter, Type, Value};
@@ -29,23 +29,38 @@ use crate::{
 /// shared((TokenBucket::new(Rate::per_second(5.0), 10), InFlight::new(3)));
 /// ```
 pub trait Scripted: sealed::Sealed + Policy {
-    /// The policy's script.
+    /// Appends the rules as the script takes them: spans in microseconds, rates per second.
     #[doc(hidden)]
-    fn lua() -> Lua;
+    fn write(&self, rules: &mut Rules);
 
-    /// Appends the parameters as the script takes them: spans in microseconds, rates per second.
-    #[doc(hidden)]
-    fn write(&self, parameters: &mut Vec<f64>);
-
-    /// The same policy with the parameters that another process has written. `None` if they are none.
+    /// The same policy with the parameters of rules that another process has written. `None` if they are none.
     #[doc(hidden)]
     #[must_use]
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self>;
+    fn read(self, rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<Self>;
 
     /// Whether a new limiter equals one that was idle for long, as far as the script knows.
     #[doc(hidden)]
     fn starts_idle(&self) -> bool {
         true
+    }
+}
+
+impl Rules {
+    pub(crate) fn of<P: Scripted>(policy: &P) -> Self {
+        let mut rules = Self::NONE;
+        policy.write(&mut rules);
+        rules
+    }
+
+    /// The same policy with the parameters in a reply.
+    pub(super) fn read<P: Scripted>(&self, policy: P, parameters: &[f64]) -> Option<P> {
+        let (parameters, rest) = parameters.as_chunks::<4>();
+        if parameters.len() != self.list.len() || !rest.is_empty() {
+            return None;
+        }
+        let rules = self.list.iter().zip(parameters);
+        let mut rules = rules.filter(|(rule, _)| rule.kind != kind::IN_ORDER).map(|(_, it)| *it);
+        policy.read(&mut rules)
     }
 }
 
@@ -61,24 +76,16 @@ macro_rules! seal {
 
 each_rule!(seal);
 
-/// The script of a policy that is not composed. With a name of the policy, its parameters are the listed ones;
-/// `most` is how many permits come within the horizon.
-macro_rules! leaf {
-    ($name:literal) => {
-        fn lua() -> Lua {
-            Lua::leaf($name, include_str!(concat!("lua/", $name, ".lua")))
-        }
-    };
-    ($name:literal, $policy:ident, $most:expr) => {
-        leaf!($name);
-
-        fn write(&self, parameters: &mut Vec<f64>) {
+/// A rule whose parameters are the listed ones; `most` is how many permits come within the horizon.
+macro_rules! listed {
+    ($kind:expr, $policy:ident, $most:expr) => {
+        fn write(&self, rules: &mut Rules) {
             let most: fn(&Self) -> u64 = $most;
-            write_listed(&self.clone().into(), most(self), parameters);
+            rules.push($kind, &written(&self.clone().into(), most(self)));
         }
 
-        fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-            match read_listed(&self.into(), parameters)? {
+        fn read(self, rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<Self> {
+            match read_listed(&self.into(), &rules.next()?)? {
                 AnyPolicy::$policy(policy) => Some(policy),
                 _ => None,
             }
@@ -91,26 +98,25 @@ fn listed(kind: Kind) -> impl Iterator<Item = Parameter> {
     kind.parameters().filter(|&parameter| parameter != Parameter::CatchUp)
 }
 
-fn write_listed(policy: &AnyPolicy, most: u64, arguments: &mut Vec<f64>) {
+fn written(policy: &AnyPolicy, most: u64) -> Vec<f64> {
     let parameters = policy.parameters(true);
     let listed = policy.kind().into_iter().flat_map(listed);
-    for value in listed.filter_map(|parameter| parameters.get(parameter)) {
-        arguments.push(match value {
-            Value::Rate(rate) => rate.as_per_second(),
-            Value::Number(number) => capacity(most, number),
-            Value::Time(time) => micros(time.min(Nanos::HORIZON).as_nanos()),
-            Value::Factor(factor) => factor,
-            // Without a grid.
-            Value::Epoch(epoch) => epoch.map_or(-1.0, |epoch| micros(epoch.as_nanos())),
-            Value::Flag(flag) => f64::from(u8::from(flag)),
-        });
-    }
+    let values = listed.filter_map(|parameter| parameters.get(parameter));
+    let written = values.map(|value| match value {
+        Value::Rate(rate) => rate.as_per_second(),
+        Value::Number(number) => capacity(most, number),
+        Value::Time(time) => micros(time.min(Nanos::HORIZON).as_nanos()),
+        Value::Factor(factor) => factor,
+        // Without a grid.
+        Value::Epoch(epoch) => epoch.map_or(-1.0, |epoch| micros(epoch.as_nanos())),
+        Value::Flag(flag) => f64::from(u8::from(flag)),
+    });
+    written.collect()
 }
 
-fn read_listed(policy: &AnyPolicy, arguments: &mut dyn Iterator<Item = f64>) -> Option<AnyPolicy> {
+fn read_listed(policy: &AnyPolicy, arguments: &[f64; 4]) -> Option<AnyPolicy> {
     let (kind, mut parameters) = (policy.kind()?, policy.parameters(true));
-    for parameter in listed(kind) {
-        let argument = arguments.next()?;
+    for (parameter, &argument) in listed(kind).zip(arguments) {
         let value = match parameter.kind() {
             Type::Rate => Value::Rate(Rate::try_per_second(argument).ok()?),
             Type::Number | Type::Permits => Value::Number(number(argument)?),
@@ -155,7 +161,7 @@ fn capacity(most: u64, capacity: u32) -> f64 {
 }
 
 impl Scripted for SmoothBursty {
-    leaf!("smooth_bursty", SmoothBursty, |_| u64::MAX);
+    listed!(kind::BURSTY, SmoothBursty, |_| u64::MAX);
 
     fn starts_idle(&self) -> bool {
         self.max_burst.is_zero()
@@ -163,11 +169,11 @@ impl Scripted for SmoothBursty {
 }
 
 impl Scripted for SmoothWarmingUp {
-    leaf!("smooth_warming_up", SmoothWarmingUp, |_| u64::MAX);
+    listed!(kind::WARMING, SmoothWarmingUp, |_| u64::MAX);
 }
 
 impl Scripted for TokenBucket {
-    leaf!("token_bucket", TokenBucket, |bucket| bucket.schedule.most);
+    listed!(kind::BUCKET, TokenBucket, |bucket| bucket.schedule.most);
 
     fn starts_idle(&self) -> bool {
         self.initial >= self.capacity
@@ -176,14 +182,12 @@ impl Scripted for TokenBucket {
 
 /// A token bucket in other words.
 impl Scripted for Gcra {
-    leaf!("token_bucket");
-
-    fn write(&self, parameters: &mut Vec<f64>) {
-        TokenBucket::new(self.rate, self.max_burst.saturating_add(1)).write(parameters);
+    fn write(&self, rules: &mut Rules) {
+        TokenBucket::new(self.rate, self.max_burst.saturating_add(1)).write(rules);
     }
 
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let bucket = TokenBucket::new(self.rate, 0).read(parameters)?;
+    fn read(self, rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<Self> {
+        let bucket = TokenBucket::new(self.rate, 0).read(rules)?;
         // Otherwise it is another bucket.
         let is_gcra = bucket.initial == bucket.capacity && bucket.schedule.period == 0;
         let max_burst = bucket.capacity.checked_sub(1).filter(|_| is_gcra)?;
@@ -192,78 +196,68 @@ impl Scripted for Gcra {
 }
 
 impl Scripted for LeakyBucket {
-    leaf!("leaky_bucket", LeakyBucket, |bucket| bucket.schedule.most);
+    listed!(kind::LEAKY, LeakyBucket, |bucket| bucket.schedule.most);
 }
 
 /// The grid is given by how far into one of its windows the epoch was; -1 if there is no grid.
 impl Scripted for FixedWindow {
-    leaf!("fixed_window", FixedWindow, |_| u64::MAX);
+    listed!(kind::FIXED, FixedWindow, |_| u64::MAX);
 }
 
 /// Limit, window, the length of a part of it.
-fn write_sliding(limit: u32, span: Span, parameters: &mut Vec<f64>) {
-    let Span { part, window } = span;
-    parameters.extend([f64::from(limit), micros(u128::from(window)), micros(u128::from(part))]);
+fn write_sliding(limit: u32, Span { part, window }: Span, rules: &mut Rules) {
+    let span = |nanos| micros(u128::from(nanos));
+    rules.push(kind::SLIDING, &[f64::from(limit), span(window), span(part)]);
 }
 
 /// A part of no length is left to the caller: neither policy has one.
-fn read_sliding(parameters: &mut dyn Iterator<Item = f64>) -> Option<(u32, Span)> {
-    let limit = number(parameters.next()?)?;
-    let window = saturating_nanos(window(parameters.next()?)?);
-    let part = saturating_nanos(span(parameters.next()?)?);
-    Some((limit, Span { part, window }))
+fn read_sliding(rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<(u32, Span)> {
+    let [limit, length, part, _] = rules.next()?;
+    let window = saturating_nanos(window(length)?);
+    Some((number(limit)?, Span { part: saturating_nanos(span(part)?), window }))
 }
 
 impl Scripted for SlidingWindowLog {
-    leaf!("sliding_window");
-
-    fn write(&self, parameters: &mut Vec<f64>) {
-        write_sliding(self.limit, self.span, parameters);
+    fn write(&self, rules: &mut Rules) {
+        write_sliding(self.limit, self.span, rules);
     }
 
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
+    fn read(self, rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<Self> {
         // With longer parts it is a counter.
-        let (limit, span) = read_sliding(parameters).filter(|(_, span)| span.part == 1)?;
+        let (limit, span) = read_sliding(rules).filter(|(_, span)| span.part == 1)?;
         Some(Self { limit, span })
     }
 }
 
 impl Scripted for SlidingWindowCounter {
-    leaf!("sliding_window");
-
-    fn write(&self, parameters: &mut Vec<f64>) {
-        write_sliding(self.limit, self.span, parameters);
+    fn write(&self, rules: &mut Rules) {
+        write_sliding(self.limit, self.span, rules);
     }
 
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let (limit, span) = read_sliding(parameters).filter(|(_, span)| span.part > 1)?;
+    fn read(self, rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<Self> {
+        let (limit, span) = read_sliding(rules).filter(|(_, span)| span.part > 1)?;
         Some(Self { limit, span })
     }
 }
 
 impl Scripted for InFlight {
-    leaf!("in_flight", InFlight, |_| u64::MAX);
+    listed!(kind::IN_FLIGHT, InFlight, |_| u64::MAX);
 }
 
 impl<P: Scripted> sealed::Sealed for LockOut<P> {}
 
 impl<P: Scripted> Scripted for LockOut<P> {
-    fn lua() -> Lua {
-        Lua::of("lock_out", include_str!("lua/lock_out.lua"), vec![P::lua()]).with_one_cost()
-    }
-
-    fn write(&self, parameters: &mut Vec<f64>) {
-        parameters.push(micros(self.duration.as_nanos()));
-        self.policy.write(parameters);
+    fn write(&self, rules: &mut Rules) {
+        rules.push_lock(micros(self.duration.as_nanos()), |rules| self.policy.write(rules));
     }
 
     fn starts_idle(&self) -> bool {
         self.policy.starts_idle()
     }
 
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        let duration = span(parameters.next()?)?;
-        Some(Self::new(self.policy.read(parameters)?, duration))
+    fn read(self, rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<Self> {
+        let duration = span(rules.next()?[0])?;
+        Some(Self::new(self.policy.read(rules)?, duration))
     }
 }
 
@@ -272,21 +266,16 @@ macro_rules! tuple {
         impl<$first: Scripted, $($part: Scripted),+> sealed::Sealed for ($first, $($part),+) {}
 
         impl<$first: Scripted, $($part: Scripted),+> Scripted for ($first, $($part),+) {
-            fn lua() -> Lua {
-                Lua::composed(vec![$first::lua(), $($part::lua()),+])
-            }
-
-            fn write(&self, parameters: &mut Vec<f64>) {
-                self.0.write(parameters);
-                $(self.$index.write(parameters);)+
+            fn write(&self, rules: &mut Rules) {
+                rules.push_parts(&[&|rules| self.0.write(rules), $(&|rules| self.$index.write(rules)),+]);
             }
 
             fn starts_idle(&self) -> bool {
                 self.0.starts_idle() $(&& self.$index.starts_idle())+
             }
 
-            fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-                Some((self.0.read(parameters)?, $(self.$index.read(parameters)?),+))
+            fn read(self, rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<Self> {
+                Some((self.0.read(rules)?, $(self.$index.read(rules)?),+))
             }
         }
     };
@@ -301,20 +290,17 @@ impl<P: Scripted> Scripted for Same<P>
 where
     Self: Policy,
 {
-    fn lua() -> Lua {
-        P::lua().with_one_cost()
-    }
-
-    fn write(&self, parameters: &mut Vec<f64>) {
-        self.0.write(parameters);
+    fn write(&self, rules: &mut Rules) {
+        rules.is_one_cost = true;
+        self.0.write(rules);
     }
 
     fn starts_idle(&self) -> bool {
         self.0.starts_idle()
     }
 
-    fn read(self, parameters: &mut dyn Iterator<Item = f64>) -> Option<Self> {
-        self.0.read(parameters).map(Self)
+    fn read(self, rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<Self> {
+        self.0.read(rules).map(Self)
     }
 }
 
@@ -330,7 +316,8 @@ mod tests {
     #[test]
     fn parameters_are_read_if_they_are_those_of_the_rule() {
         fn read<P: Scripted>(policy: P, parameters: &[f64]) -> Option<P> {
-            policy.read(&mut parameters.iter().copied())
+            let rule = std::array::from_fn(|at| parameters.get(at).copied().unwrap_or_default());
+            policy.read(&mut [rule].into_iter())
         }
         let second = Duration::from_secs(1);
         let gcra = Gcra::new(9, 5, second);
@@ -340,7 +327,6 @@ mod tests {
         {
             assert_eq!(read(gcra.clone(), &other), None, "{other:?}");
         }
-        assert_eq!(read(gcra, &[7.0, 4.0, 4.0]), None);
         let log = SlidingWindowLog::new(9, second);
         let counter = SlidingWindowCounter::new(9, second, 4);
         let of_log = [7.0, 2e6, 0.001];
@@ -374,18 +360,17 @@ mod tests {
         assert_eq!(read(leaky.clone(), &[2.0, 7.0, 1.0]), Some(LeakyBucket::meter(rate, 7)));
         assert_eq!(read(leaky, &[2.0, 7.0, 0.0]), Some(LeakyBucket::new(rate, 7)));
         let warm = SmoothWarmingUp::new(rate, second).cold_factor(4.0);
-        let mut parameters = Vec::new();
-        warm.write(&mut parameters);
+        let mut parameters = Rules::of(&warm).parameters().next().expect("one");
         assert_eq!(read(warm.clone(), &parameters), Some(warm.clone()));
         let factor = parameters.iter_mut().find(|parameter| **parameter == 4.0);
         *factor.expect("the cold factor") = 0.5;
         assert_eq!(read(warm, &parameters), None);
         // Several of one kind, one behind the other.
         let two = (gcra_of(9), gcra_of(7));
-        let mut parameters = Vec::new();
-        two.write(&mut parameters);
-        assert_eq!(read((gcra_of(1), gcra_of(2)), &parameters), Some(two.clone()));
-        assert_eq!(read(two, &parameters[1..]), None);
+        let rules = Rules::of(&two);
+        let others = (gcra_of(1), gcra_of(2));
+        assert_eq!(others.read(&mut rules.parameters()), Some(two.clone()));
+        assert_eq!(two.read(&mut rules.parameters().skip(1)), None);
     }
 
     /// An absent key is as all of them are at first, or none of it is known.

@@ -1,126 +1,125 @@
-//! Writes requests and reads replies: the Rust side of `take.lua` and `change.lua`.
+//! Writes requests and reads replies: the Rust side of `limit.lua`, which says what they contain.
 
 use std::time::Duration;
 
-use super::parts::Scripts;
 use super::policies::Scripted;
+use super::rules::{Rules, kind};
 use crate::policy::Cost;
-use crate::redis::connection::{NUMBER, Reply};
-
-/// The format of the keys: the upper half of the first byte. The next three bytes are a hash of the policy's kind. A key
-/// with others is foreign.
-const FORMAT: u8 = 1;
-
-/// What the processes that use a key agree on.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Terms {
-    pub(crate) parameters: Vec<f64>,
-    /// Whether an absent key is an idle limiter.
-    pub(crate) idle: bool,
-}
-
-impl Terms {
-    pub(crate) fn new<P: Scripted>(policy: &P, idle: bool) -> Self {
-        let mut parameters = Vec::new();
-        policy.write(&mut parameters);
-        Self { parameters, idle }
-    }
-}
+use crate::redis::connection::Reply;
 
 /// The higher rank is in force: the version that the code gives, then the generation of the policy that was set.
 pub(crate) type Rank = (u32, u32);
 
-/// The policy in a request.
+/// A policy in requests.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyHeader {
-    pub(crate) terms: Terms,
+    pub(crate) rules: Rules,
+    stamp: f64,
     pub(crate) rank: Rank,
-    /// The first argument of all scripts: calls go before the last `ends`.
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) ends: usize,
 }
+
+/// What the head of a request says of its process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sender {
+    pub(crate) id: f64,
+    /// The least time a key lives.
+    pub(crate) keep: Duration,
+    /// Whether an absent key is an idle limiter.
+    pub(crate) idle: bool,
+}
+
+/// Where the head has the kind of a lone rule.
+const ALONE: usize = 20;
 
 impl PolicyHeader {
-    /// `grace`: zero for the policy of this process; else after how many seconds without a call by a
-    /// process with this policy the reply is a mismatch. `keep`: the least time a key lives.
-    pub(crate) fn new(
-        scripts: &Scripts,
-        terms: Terms,
-        rank: Rank,
-        grace: u32,
-        keep: Duration,
-    ) -> Self {
-        let short = scripts.alone.as_ref().is_some_and(|own| own.is_short(&terms.parameters));
-        let parameters = || terms.parameters.iter().flat_map(|parameter| parameter.to_le_bytes());
-        let (version, generation) = rank;
-        let more =
-            if version | generation | grace > 0 { &[version, generation, grace][..] } else { &[] };
-        let flags = 4 * u8::from(terms.idle) + 2 * u8::from(short) + u8::from(!more.is_empty());
-        let mut bytes = vec![16 * FORMAT + flags];
-        bytes.extend(kind_bytes(&scripts.kind));
-        // With the first four bytes it is read as one float, which must not be NaN.
-        bytes.extend((hash(parameters()) & !(1 << 30)).to_le_bytes());
-        bytes.extend(micros(keep).to_le_bytes());
-        bytes.resize(NUMBER.end, 0);
-        bytes.extend(parameters());
-        bytes.extend(more.iter().flat_map(|number| number.to_le_bytes()));
-        Self { ends: bytes.len() - 4 * more.len(), terms, rank, bytes }
+    pub(crate) fn of<P: Scripted>(policy: &P, rank: Rank) -> Self {
+        let rules = Rules::of(policy);
+        Self { stamp: rules.stamp(), rules, rank }
+    }
+
+    /// The head and the rules. `lease`: the permits that this process holds, by the number of the cost; how long that counts; and
+    /// how long the process counts as waiting. `sets`: whether the policy is replaced by another one.
+    pub(crate) fn head(
+        &self,
+        sender: Sender,
+        (held, spans): (&[u64], [Duration; 2]),
+        sets: bool,
+    ) -> Vec<u8> {
+        let Sender { id, keep, idle } = sender;
+        let mut bytes = vec![0; 4]; // the number of the request
+        bytes.extend([self.stamp, micros(keep)].map(f64::to_le_bytes).as_flattened());
+        bytes.push(b'-');
+        bytes.extend(id.to_le_bytes());
+        bytes.extend([self.rank.0, self.rank.1].map(u32::to_le_bytes).as_flattened());
+        let count = u8::try_from(self.rules.list.len()).unwrap_or(u8::MAX);
+        bytes.extend([u8::from(idle), u8::from(sets), self.rules.width(), count]);
+        for rule in &self.rules.list {
+            let mut parameters = rule.parameters;
+            if rule.kind == kind::IN_FLIGHT {
+                let held = held.get(usize::from(rule.share) - 1).copied().unwrap_or_default();
+                #[allow(clippy::cast_precision_loss)] // nothing holds 2^53 permits
+                let held = held as f64;
+                parameters = [parameters[0], held, micros(spans[0]), micros(spans[1])];
+            }
+            bytes.extend([rule.kind, rule.share]);
+            bytes.extend(parameters.map(f64::to_le_bytes).as_flattened());
+        }
+        bytes
+    }
+
+    /// Sets this policy.
+    pub(crate) fn put_set(&self, bytes: &mut Vec<u8>) {
+        bytes.push(b'N');
+        bytes.extend(self.stamp.to_le_bytes());
+        for rule in &self.rules.list {
+            bytes.extend([rule.kind, rule.share]);
+            bytes.extend(rule.parameters.map(f64::to_le_bytes).as_flattened());
+        }
+    }
+
+    /// The kind of the rule if it is one for which the script has a short way.
+    fn alone(&self) -> Option<u8> {
+        use kind::{BUCKET, BURSTY, FIXED, LEAKY, WARMING};
+        let [rule] = self.rules.list[..] else { return None };
+        let is_short = [BURSTY, WARMING, BUCKET, LEAKY, FIXED].contains(&rule.kind);
+        (self.rank == (0, 0) && is_short).then_some(rule.kind)
     }
 }
 
-fn kind_bytes(kind: &str) -> [u8; 3] {
-    let [a, b, c, _] = hash(kind.bytes()).to_le_bytes();
-    [a, b, c]
+/// The policy of the key, if the reply says that it has a higher rank than the request's.
+pub(crate) enum Mismatch<P> {
+    /// Something else.
+    Foreign,
+    Policy(P, Rank),
 }
 
-/// FNV-1a of 64 bits, folded.
-#[allow(clippy::cast_possible_truncation)] // both halves
-fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    (hash >> 32) as u32 ^ hash as u32
+/// `None` if the key has a policy of the request's rank or a lower one.
+pub(crate) fn mismatch<P: Scripted>(
+    reply: &Reply,
+    rules: &Rules,
+    policy: &P,
+) -> Option<Mismatch<P>> {
+    let policy = || match *reply.0 {
+        [_, version, generation, ref parameters @ ..] => {
+            Some((rules.read(policy.clone(), parameters)?, (whole(version), whole(generation))))
+        }
+        _ => None,
+    };
+    let first = reply.0.first().copied().filter(|&first| first < 0.0)?;
+    let known = if first == -2.0 { policy() } else { None };
+    Some(known.map_or(Mismatch::Foreign, |(policy, rank)| Mismatch::Policy(policy, rank)))
 }
 
-/// The policy of the key, where it differs from the request's.
-#[derive(Clone, Debug)]
-pub(crate) struct KeyPolicy {
-    pub(crate) terms: Terms,
-    pub(crate) rank: Rank,
-    /// The seconds since a process that has it in its code last used the key.
-    pub(crate) quiet: u32,
-    /// The seconds since the process that took the key over started.
-    pub(crate) since: u32,
-}
-
-impl KeyPolicy {
-    /// `None` if it is malformed.
-    pub(crate) fn of(scripts: &Scripts, generation: i64, bytes: &[u8]) -> Option<Self> {
-        let (stamp, rest) = bytes.split_at_checked(4)?;
-        let (numbers, parameters) = rest.split_at_checked(12)?;
-        let stamp = stamp[0];
-        let mut numbers = numbers
-            .chunks_exact(4)
-            .map(|number| u32::from_le_bytes(number.try_into().unwrap_or_default()));
-        let (version, quiet, since) = (numbers.next()?, numbers.next()?, numbers.next()?);
-        let parameters = match &scripts.alone {
-            Some(own) if stamp & 2 > 0 => own.read_short(parameters)?,
-            _ => doubles(parameters),
-        };
-        let terms = Terms { parameters, idle: stamp & 4 > 0 };
-        Some(Self { terms, rank: (version, u32::try_from(generation).ok()?), quiet, since })
-    }
-}
-
-fn doubles(bytes: &[u8]) -> Vec<f64> {
-    let double = |chunk: &[u8]| f64::from_le_bytes(chunk.try_into().unwrap_or_default());
-    bytes.chunks_exact(8).map(double).collect()
+/// A number of four bytes.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates
+pub(crate) fn whole(number: f64) -> u32 {
+    number as u32
 }
 
 /// Longer than any wait: 142 years in microseconds.
 const ENDLESS: f64 = 4_503_599_627_370_496.0;
 
-/// One call as `take.lua` takes it.
+/// One call as the script takes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Call<C> {
     pub(crate) cost: C,
@@ -161,26 +160,28 @@ fn put_cost(cost: impl Cost, bytes: &mut Vec<u8>) {
     bytes.extend(cost.numbers().flat_map(u32::to_le_bytes));
 }
 
-/// Writes calls in their order, in runs of equal ones. The first run goes behind the header, the others into the second
-/// argument, if there are any.
-pub(crate) fn calls<P: Scripted>(header: &PolicyHeader, calls: &[Call<P::Cost>]) -> Vec<Vec<u8>> {
-    let (start, end) = header.bytes.split_at(header.ends);
-    let mut runs = calls.chunk_by(PartialEq::eq);
-    let mut first = start.to_vec();
-    runs.by_ref().take(1).for_each(|run| put_run::<P>(run, &mut first));
-    first.extend(end);
-    let mut others = Vec::new();
-    runs.for_each(|run| put_run::<P>(run, &mut others));
-    if others.is_empty() { vec![first] } else { vec![first, others] }
-}
-
-fn put_run<P: Scripted>(run: &[Call<P::Cost>], bytes: &mut Vec<u8>) {
-    let call = run[0];
-    put_cost(call.cost, bytes);
-    bytes.extend(u32::try_from(run.len()).unwrap_or(u32::MAX).to_le_bytes());
-    bytes.extend(call.limit().to_le_bytes());
-    bytes.extend(call.patience.map_or(ENDLESS, micros).to_le_bytes());
-    bytes.push(u8::from(call.fresh));
+/// Adds calls in their order, in runs of equal ones.
+pub(crate) fn put_calls<P: Scripted>(
+    header: &PolicyHeader,
+    calls: &[Call<P::Cost>],
+    bytes: &mut Vec<u8>,
+) {
+    let mut runs = 0;
+    for run in calls.chunk_by(PartialEq::eq) {
+        let call = run[0];
+        bytes.push(b'T');
+        bytes.extend(u32::try_from(run.len()).unwrap_or(u32::MAX).to_le_bytes());
+        bytes.extend(call.limit().to_le_bytes());
+        bytes.extend(call.patience.map_or(ENDLESS, micros).to_le_bytes());
+        bytes.push(u8::from(call.fresh));
+        put_cost(call.cost, bytes);
+        runs += 1;
+    }
+    if runs == 1
+        && let Some(kind) = header.alone()
+    {
+        bytes[ALONE] = kind;
+    }
 }
 
 /// The answer to a call.
@@ -204,64 +205,39 @@ pub(crate) enum Verdict {
 
 const UNKNOWN: u64 = 1 << 49;
 
-fn answer(value: i64, sequence: u32, part: Option<usize>) -> Answer {
-    let value = value.unsigned_abs();
-    let verdict = match value & 3 {
-        0 => Verdict::Booked(sequence),
-        1 => Verdict::Later,
-        2 => Verdict::Refused,
-        _ => Verdict::Full,
+/// The answers to calls. `None` if the reply is malformed.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // whole numbers
+pub(crate) fn answers<C>(reply: &Reply, calls: &[Call<C>], rules: &Rules) -> Option<Vec<Answer>> {
+    let (&before, values) = reply.0.split_first()?;
+    // The lower bits.
+    let mut sequence = before as u64 as u32;
+    // Of several rules, with the one that limits.
+    let step = if rules.list.len() > 1 { 2 } else { 1 };
+    let answer = |answer: &[f64]| {
+        let (value, rule) = (answer[0] as u64, answer.get(1).map_or(0, |&rule| rule as usize));
+        let wait = value >> 2;
+        let wait = (wait < UNKNOWN).then(|| Duration::from_micros(wait));
+        let verdict = match value & 3 {
+            0 => {
+                sequence = sequence.wrapping_add(1);
+                Verdict::Booked(sequence)
+            }
+            1 => Verdict::Later,
+            2 => Verdict::Refused,
+            _ => Verdict::Full,
+        };
+        Answer { verdict, wait, part: rules.part(rule) }
     };
-    let wait = value >> 2;
-    let wait = (wait < UNKNOWN).then(|| Duration::from_micros(wait));
-    Answer { verdict, wait, part }
-}
-
-/// The answers to calls, each with its part if `parts`. `None` if the reply is malformed.
-pub(crate) fn answers<C>(reply: &Reply, calls: &[Call<C>], parts: bool) -> Option<Vec<Answer>> {
-    let answers = match reply {
-        Reply::Number(value) => vec![answer_alone(*value)],
-        Reply::Numbers(values) => several(values, parts).take(calls.len() + 1).collect(),
-        Reply::PolicyMismatch(..) => return None,
-    };
+    let answers: Vec<_> = values.chunks(step).map(answer).collect();
     let mut blocked = answers.iter().skip_while(|answer| answer.verdict != Verdict::Later);
     // No call is booked behind one that must wait.
     let in_order = blocked.all(|answer| !matches!(answer.verdict, Verdict::Booked(_)));
-    let fits = answers.len() == calls.len()
+    let fits = values.len() == step * calls.len()
         && answers.iter().zip(calls).all(|(answer, call)| call.may_get(answer));
     (fits && in_order).then_some(answers)
 }
 
-/// The answer to a lone call.
-fn answer_alone(value: i64) -> Answer {
-    let bits = value.unsigned_abs();
-    if bits & 3 == 0 {
-        let sequence = u32::try_from(bits >> 20).unwrap_or_default();
-        return answer(value & 0xf_ffff, sequence, None);
-    }
-    answer(value, 0, None)
-}
-
-/// The answers to several calls.
-fn several(values: &[i64], parts: bool) -> impl Iterator<Item = Answer> {
-    let (&[before, at_once], values) = values.split_first_chunk().unwrap_or((&[0, 0], &[]));
-    // The lower bits.
-    let mut sequence = u32::try_from(before & 0xffff_ffff).unwrap_or_default();
-    let at_once = usize::try_from(at_once).unwrap_or_default();
-    let step = if parts { 2 } else { 1 };
-    let others = values.chunks_exact(step).map(|chunk| {
-        (chunk[0], chunk.get(1).and_then(|&part| usize::try_from(part).ok()?.checked_sub(1)))
-    });
-    let all = std::iter::repeat_n((0, None), at_once).chain(others);
-    all.map(move |(value, part)| {
-        if value & 3 == 0 {
-            sequence = sequence.wrapping_add(1);
-        }
-        answer(value, sequence, part)
-    })
-}
-
-/// Adds a refund to the changes for `change.lua`.
+/// Adds a refund.
 pub(crate) fn put_refund<P: Scripted>(
     bytes: &mut Vec<u8>,
     part: P::Cost,
@@ -280,18 +256,6 @@ pub(crate) fn put_refund<P: Scripted>(
 pub(crate) fn put_settle<P: Scripted>(bytes: &mut Vec<u8>, more: P::Cost) {
     bytes.push(b'S');
     put_cost(more, bytes);
-}
-
-/// A claim to the policy of the key, by a process that started `age` seconds ago: by the rule of the fleet, or,
-/// with the terms that it replaces, for a policy that was set.
-pub(crate) fn claim(age: u32, replaced: Option<&Terms>) -> Vec<u8> {
-    let mut bytes = vec![1 + u8::from(replaced.is_some())];
-    bytes.extend(age.to_le_bytes());
-    if let Some(Terms { parameters, idle }) = replaced {
-        bytes.push(u8::from(*idle));
-        bytes.extend(parameters.iter().flat_map(|parameter| parameter.to_le_bytes()));
-    }
-    bytes
 }
 
 /// Adds a question for each limit, as it is for a request of `cost`.

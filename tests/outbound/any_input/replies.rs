@@ -85,20 +85,11 @@ impl Connection for Wire {
 
 /// With the number of the request in the place of a zero.
 fn numbered(mut value: Value, request: &Request) -> Value {
-    let Some(number) = request.arguments[0].first_chunk::<20>() else { return value };
-    let number = *number.last_chunk::<4>().expect("four of twenty");
-    match &mut value {
-        Value::Array(items) => {
-            if let Some(first @ Value::Int(0)) = items.first_mut() {
-                *first = Value::Int(u32::from_le_bytes(number).into());
-            }
-        }
-        Value::BulkString(bytes) => {
-            if let Some(first @ [0, 0, 0, 0]) = bytes.first_chunk_mut::<4>() {
-                *first = number;
-            }
-        }
-        _ => {}
+    if let (Some(number), Value::BulkString(bytes)) =
+        (request.arguments[0].first_chunk(), &mut value)
+        && let Some(first @ [0, 0, 0, 0]) = bytes.first_chunk_mut::<4>()
+    {
+        *first = *number;
     }
     value
 }

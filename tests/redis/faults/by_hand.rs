@@ -15,9 +15,7 @@ use futures::future::FutureExt;
 use tollgate::redis::{Effect, Failure, RedisRateLimiter, Reply, Unavailable};
 use tollgate::{Acquire, InFlight, ManualClock, SmoothBursty};
 
-pub(super) use replies::other_policy;
-
-use super::wires::Hand;
+use super::wires::{Hand, told};
 use super::{KEY, Limiter, builder, bursty, ms};
 
 pub(super) type Call = Acquire<RedisRateLimiter<SmoothBursty, Hand>>;
@@ -62,7 +60,7 @@ pub(super) fn in_one_request<R>(
     assert!((&mut quota).now_or_never().is_none());
     hand.send();
     let callers = join();
-    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    hand.answer(Ok(told(&[1, 0, 1, -1])));
     assert!(quota.now_or_never().is_some());
     callers
 }

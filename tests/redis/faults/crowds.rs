@@ -5,7 +5,7 @@ use tollgate::ManualClock;
 use tollgate::redis::Reply;
 
 use super::by_hand::{Call, in_one_request, joins};
-use super::wires::Hand;
+use super::wires::{Hand, several, told};
 use super::{Limiter, builder, bursty, denied, ms};
 
 /// Ten a second, and a horizon of a second. Nothing that Redis has said grows old.
@@ -18,7 +18,8 @@ fn limiter(clock: &ManualClock) -> (Limiter<Hand>, Hand) {
 /// A reply that says "later" to each of `callers`, and then `others`.
 fn later(callers: usize, millis: i64, others: &[i64]) -> Reply {
     let later = std::iter::repeat_n(millis * 4_000 + 1, callers);
-    Reply::Numbers([0, 0].into_iter().chain(later).chain(others.iter().copied()).collect())
+    let all: Vec<_> = [0, 0].into_iter().chain(later).chain(others.iter().copied()).collect();
+    several(&all)
 }
 
 fn refused(millis: i64) -> i64 {
@@ -61,7 +62,7 @@ fn newcomers_behind_a_crowd_are_all_answered() {
     let ahead = joins(newcomer().ahead_by(ms(25)));
     let between = joins(newcomer().ahead_by(ms(25)));
     drop(joins(newcomer()));
-    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    hand.answer(Ok(told(&[1, 0, 1, -1])));
     let answers = [4_000, 4_100, 4_200, 4_300].map(refused);
     hand.answer(Ok(later(20, 2_000, &answers)));
     let waits = [ahead, first, between, last]
@@ -78,7 +79,7 @@ fn a_request_asks_for_1024_callers_at_most() {
     hand.send();
     let newcomer = |_| joins(limiter.try_acquire_timeout(1, ms(1_000)));
     let mut newcomers: Vec<_> = (0..1_020).map(newcomer).collect();
-    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    hand.answer(Ok(told(&[1, 0, 1, -1])));
     hand.answer(Ok(later(20, 2_000, &[refused(4_000); 1_004])));
     for newcomer in newcomers.drain(..1_004) {
         denied(newcomer.now_or_never().expect("an answer"));

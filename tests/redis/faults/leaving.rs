@@ -69,7 +69,7 @@ async fn thousands_of_refunds_are_more_than_one_request() {
     let mut quota = Box::pin(limiter.quota());
     assert!((&mut quota).now_or_never().is_none());
     gate.open();
-    // The others take 1024, 1024 and the rest.
+    // The first takes as many as there are by then, the others 1024, and the last the rest.
     quota.await.expect("the server is there");
-    assert_eq!(gate.answered(), GRANTS + 4);
+    assert!((GRANTS + 3..=GRANTS + 4).contains(&gate.answered()), "{}", gate.answered());
 }

@@ -154,9 +154,10 @@ struct Stored {
 
 fn stored(server: &Server) -> Option<Stored> {
     let bytes: Vec<u8> = server.query::<Option<Vec<u8>>>(&["GET", KEY])?;
-    let sequence = u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"));
-    let level = f64::from_le_bytes(bytes[23..31].try_into().expect("eight bytes"));
-    Some(Stored { sequence, level })
+    let number = |at: usize| f64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the lower bits
+    let sequence = number(8) as u64 as u32;
+    Some(Stored { sequence, level: number(30) })
 }
 
 #[track_caller]

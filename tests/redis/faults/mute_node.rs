@@ -11,7 +11,7 @@ use tollgate::{Clock, Error, ManualClock, SmoothBursty};
 
 use super::by_hand::refused;
 use super::wakers::Woken;
-use super::wires::Hand;
+use super::wires::{Hand, lone};
 use super::{builder, bursty, ms, store};
 
 /// Answers within a millisecond, but for the keys of one node, which get no answer.
@@ -25,7 +25,7 @@ impl Connection for Nodes {
             return Err(Failure::new(Effect::Unknown, "no answer".into()));
         }
         tokio::time::sleep(ms(1)).await;
-        Ok(Reply::Number(0))
+        Ok(lone(0))
     }
 
     fn spawn(&self, task: Task) {
@@ -100,7 +100,7 @@ fn a_timeout_while_requests_for_one_key_fail_is_not_reported_as_a_denial() {
     assert!((&mut caller).now_or_never().is_none());
     hand.send();
     clock.advance(ms(1));
-    hand.answer(Ok(Reply::Number(0)));
+    hand.answer(Ok(lone(0)));
     assert!(other.now_or_never().expect("granted").is_ok());
     // It is repeated at once.
     hand.answer(refused());
@@ -120,7 +120,7 @@ fn callers_of_a_key_that_fails_alone_hear_of_it_at_the_deadline() {
 
     impl Connection for OneIsDead {
         async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-            if &*request.key == "dead" { refused() } else { Ok(Reply::Number(0)) }
+            if &*request.key == "dead" { refused() } else { Ok(lone(0)) }
         }
 
         fn spawn(&self, mut task: Task) {
@@ -129,7 +129,7 @@ fn callers_of_a_key_that_fails_alone_hear_of_it_at_the_deadline() {
     }
 
     let clock = ManualClock::new();
-    let limiter = builder(bursty(10.0), OneIsDead).max_retry_pause(ms(60_000)).clock(&clock);
+    let limiter = builder(bursty(10.0), OneIsDead).clock(&clock);
     let limiter = limiter.build();
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));

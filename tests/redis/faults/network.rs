@@ -347,7 +347,7 @@ async fn a_reply_that_is_lost_shifts_no_other_over_a_manager() {
 }
 
 /// An error names no request. The reply to the first request is lost, and the one to the second is an error: without a
-/// `PING` behind it the first caller would get it, as if nothing had been charged.
+/// echo behind it the first caller would get it, as if nothing had been charged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_is_not_taken_for_that_of_a_request_whose_reply_was_lost() {
     let server = Server::start();
@@ -367,7 +367,7 @@ async fn an_error_is_not_taken_for_that_of_a_request_whose_reply_was_lost() {
         async move { first.try_acquire(1).await }
     });
     eventually("a reply is lost", || proxy.mode() == Mode::Pass).await;
-    // Its own reply is the one to the `PING`, and proves nothing either.
+    // Its own reply is the one to the echo, and proves nothing either.
     assert!(store(second.try_acquire(1).await).is_unavailable());
     let answer = charged.await.expect("no panic");
     let error = store(answer);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use redis::AsyncConnectionConfig;
 use tollgate::redis::{Reconnecting, RedisRateLimiter, Scripted};
-use tollgate::{Error, Gcra, Rate, SlidingWindowCounter, SlidingWindowLog, TokenBucket};
+use tollgate::{Error, Rate, SlidingWindowCounter, SlidingWindowLog, TokenBucket};
 
 use super::{KEY, builder, ms, reconnecting, served, slow};
 use crate::support::server::Server;
@@ -34,9 +34,9 @@ async fn the_state_of_a_key_is_that_in_redis() {
     assert!(state.paused_for > ms(30_000) && state.paused_for <= ms(60_000));
 }
 
-/// One script serves a log and a counter, another a bucket and a GCRA.
+/// The same lines of the script serve both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_policy_does_not_take_the_key_of_another_with_the_same_script() {
+async fn a_log_and_a_counter_do_not_take_the_key_of_each_other() {
     async fn state<P: Scripted<Cost = u32>>(server: &Server, policy: P, key: &str) -> Option<P> {
         let limiter = RedisRateLimiter::new(policy, reconnecting(&server.url()), key);
         match limiter.inspect().await {
@@ -53,20 +53,11 @@ async fn a_policy_does_not_take_the_key_of_another_with_the_same_script() {
     let (log, counter) = (SlidingWindowLog::new, SlidingWindowCounter::new);
     take(&server, &log(7, ms(5_000)), "log").await;
     take(&server, &counter(7, ms(5_000), 5), "counter").await;
-    assert_eq!(state(&server, log(1, ms(1)), "log").await, Some(log(7, ms(5_000))));
+    assert_eq!(state(&server, log(1, ms(1)), "log").await, Some(log(1, ms(1))));
     assert_eq!(state(&server, counter(1, ms(1), 1), "log").await, None);
     assert_eq!(state(&server, log(1, ms(1)), "counter").await, None);
     let known = state(&server, counter(1, ms(1), 1), "counter").await;
-    assert_eq!(known, Some(counter(7, ms(5_000), 5)));
-    // A bucket in other words, but not one with steps.
-    let bucket = TokenBucket::new(Rate::per_second(5.0), 7);
-    take(&server, &bucket, "bucket").await;
-    take(&server, &bucket.clone().refill_every(ms(200)), "steps").await;
-    assert_eq!(
-        state(&server, Gcra::new(1, 1, ms(1)), "bucket").await,
-        Some(Gcra::new(6, 5, ms(1_000)))
-    );
-    assert_eq!(state(&server, Gcra::new(1, 1, ms(1)), "steps").await, None);
+    assert_eq!(known, Some(counter(1, ms(1), 1)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -173,4 +164,26 @@ async fn a_function_that_connects_is_asked_where_the_server_is_now() {
     first.kill();
     served(&limiter).await;
     assert_eq!(second.query::<u32>(&["EXISTS", "tokens"]), 1);
+}
+
+/// The commands in the head of the script: the first takes a permit, the second asks for the state.
+#[test]
+fn the_script_runs_as_its_head_says() {
+    let server = Server::start();
+    let script =
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../src/redis/script/limit.lua"));
+    let commands = script.lines().filter_map(|line| line.split_once("--eval limit.lua KEY , '"));
+    let replies: Vec<Vec<i64>> = commands
+        .map(|(_, arguments)| {
+            let (format, words) = arguments.split_once('\'').expect("a format");
+            let command = ["EVAL", script, "1", KEY, format].into_iter();
+            server.query(&command.chain(words.split_whitespace()).collect::<Vec<_>>())
+        })
+        .collect();
+    // A new bucket stores nothing and owes nothing: the first permit is there.
+    let [taken, state] = replies.try_into().expect("two commands");
+    assert_eq!((taken[0], &taken[2..]), (1, &[0][..]));
+    // Nothing is left of a store of five, nothing is paused, and the key is there.
+    assert_eq!((&state[2..4], state[5]), (&[0, 5][..], 0));
+    assert!(state[4] > 1_000_000 && state[6] > 0, "{state:?}");
 }

@@ -11,6 +11,7 @@ use tollgate::{Clock, Error, SmoothBursty};
 
 use super::report::fault;
 use super::{bursty, eventually, is, ms, reconnecting, store};
+use crate::faults::wires::{is_take, lone, told};
 use crate::support::lock;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::server::Server;
@@ -97,8 +98,8 @@ impl Connection for Nodes {
         if state.back[node].load(Ordering::SeqCst) > 0 {
             lock(&state.answered)[node].get_or_insert_with(Instant::now);
         }
-        let is_probe = request.arguments.len() > 1;
-        Ok(if is_probe { Reply::Numbers(vec![0]) } else { Reply::Number(0) })
+        let is_probe = !is_take(request);
+        Ok(if is_probe { told(&[0]) } else { lone(0) })
     }
 
     fn spawn(&self, task: Task) {

@@ -1,11 +1,11 @@
 //! A settlement that failed can be tried again.
 
 use futures::future::FutureExt;
-use tollgate::redis::{RedisGrant, RedisRateLimiter, Reply, State};
+use tollgate::redis::{RedisGrant, RedisRateLimiter, State};
 use tollgate::{ManualClock, Rate, TokenBucket};
 
 use super::by_hand::{places, refused, silence};
-use super::wires::Hand;
+use super::wires::{Hand, lone, several, told};
 use super::{KEY, ms, store};
 
 fn bucket() -> (ManualClock, RedisRateLimiter<TokenBucket, Hand>, Hand) {
@@ -22,7 +22,7 @@ fn five(
 ) -> RedisGrant<TokenBucket, Hand> {
     let mut caller = limiter.acquire(5);
     assert!((&mut caller).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number(0)));
+    hand.answer(Ok(lone(0)));
     caller.now_or_never().expect("granted").expect("granted")
 }
 
@@ -46,13 +46,13 @@ fn a_settlement_that_failed_is_made_by_the_next() {
         drop(settle);
         assert_eq!(grant.cost(), 5);
         clock.advance(ms(300));
-        hand.answer(Ok(Reply::Numbers(vec![0])));
+        hand.answer(Ok(told(&[0])));
         assert_eq!(limiter.state(), State::Up);
         let mut settle = Box::pin(grant.settle(actual));
         assert!((&mut settle).now_or_never().is_none(), "it is sent again");
         hand.send();
         assert_eq!(todo(&hand), Some(expected));
-        hand.answer(Ok(Reply::Numbers(vec![1])));
+        hand.answer(Ok(told(&[1])));
         assert!(settle.now_or_never().expect("answered").is_ok());
         assert_eq!(grant.cost(), actual);
     }
@@ -70,7 +70,7 @@ fn a_settlement_without_a_reply_is_charged_again_and_refunded_once() {
         assert!(store((&mut settle).now_or_never().expect("answered")).may_have_charged());
         drop(settle);
         assert_eq!(grant.cost(), cost);
-        hand.answer(Ok(Reply::Numbers(vec![0])));
+        hand.answer(Ok(told(&[0])));
         assert_eq!(limiter.state(), State::Up);
         let mut settle = Box::pin(grant.settle(actual));
         match expected {
@@ -78,7 +78,7 @@ fn a_settlement_without_a_reply_is_charged_again_and_refunded_once() {
                 assert!((&mut settle).now_or_never().is_none(), "it is sent again");
                 hand.send();
                 assert_eq!(todo(&hand), expected);
-                hand.answer(Ok(Reply::Numbers(vec![1])));
+                hand.answer(Ok(told(&[1])));
                 assert!(settle.now_or_never().expect("answered").is_ok());
             }
             None => assert!(settle.now_or_never().expect("nothing to send").is_ok()),
@@ -101,14 +101,14 @@ fn a_settlement_that_was_cancelled_half_way_is_made_by_the_next() {
             clock.advance(ms(500));
             hand.answer(refused());
             clock.advance(ms(300));
-            hand.answer(Ok(Reply::Numbers(vec![0])));
+            hand.answer(Ok(told(&[0])));
         } else {
-            hand.answer(Ok(Reply::Numbers(vec![1])));
+            hand.answer(Ok(told(&[1])));
         }
         assert!((&mut settle).now_or_never().is_none(), "the rest is sent now");
         hand.send();
         assert_eq!(todo(&hand), Some((b'S', if fails { 4 } else { 1 })));
-        hand.answer(Ok(Reply::Numbers(vec![2])));
+        hand.answer(Ok(told(&[2])));
         assert!(settle.now_or_never().expect("answered").is_ok());
         assert_eq!(grant.cost(), 9);
     }
@@ -123,7 +123,7 @@ fn a_settlement_that_failed_holds_what_it_held() {
             let (limiter, hand) = places(9, &clock);
             let mut caller = limiter.acquire(3);
             assert!((&mut caller).now_or_never().is_none());
-            hand.answer(Ok(Reply::Numbers(vec![0, 1])));
+            hand.answer(Ok(several(&[0, 1])));
             let mut grant = caller.now_or_never().expect("granted").expect("granted");
             let mut settle = Box::pin(grant.settle(actual));
             assert!((&mut settle).now_or_never().is_none());
@@ -142,7 +142,7 @@ fn a_settlement_that_failed_holds_what_it_held() {
             }
             drop(grant);
             clock.advance(ms(300));
-            hand.answer(Ok(Reply::Numbers(vec![0])));
+            hand.answer(Ok(told(&[0])));
             hand.send();
             assert_eq!(hand.lease()[0], 0.0, "all is let go, and no more than that");
         }

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 
 use futures::future::FutureExt;
-use tollgate::redis::Reply;
 
-use super::wires::Hand;
+use super::wires::{Hand, lone, several, told};
 use super::{builder, bursty};
 use crate::support::{LIMIT, until};
 
@@ -43,8 +42,8 @@ fn the_first_of_those_that_a_reply_serves_wakes_the_others() {
     for (caller, waker) in callers.iter_mut().zip(&wakers) {
         assert!(caller.poll_unpin(&mut Context::from_waker(waker)).is_pending());
     }
-    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
-    hand.answer(Ok(Reply::Numbers(vec![0, 2])));
+    hand.answer(Ok(told(&[1, 0, 1, -1])));
+    hand.answer(Ok(several(&[0, 2])));
     assert!(woken[0].is());
     let [first, second] = callers;
     assert!(first.now_or_never().expect("served").is_ok());
@@ -63,7 +62,7 @@ fn a_served_caller_that_does_not_come_holds_up_no_request() {
     hand.send();
     let mut quota = Box::pin(limiter.quota());
     assert!((&mut quota).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number(0)));
+    hand.answer(Ok(lone(0)));
     // No call comes to the limiter meanwhile.
     until("the next request is sent", || {
         hand.send();

@@ -12,13 +12,13 @@ use tollgate::{Clock, ManualClock};
 
 use super::sender::in_time;
 use super::wakers::Woken;
-use super::wires::Hand;
+use super::wires::{Hand, is_take, lone, several, told};
 use super::{HORIZON, Limiter, builder, bursty, ms, reconnecting, store};
 use crate::support::server::Server;
 use crate::support::{lock, until};
 
 /// The deadline, and what the connection gets to say that there was no answer.
-const PATIENCE: Duration = Duration::from_micros(562_500);
+pub(super) const PATIENCE: Duration = Duration::from_micros(562_500);
 
 fn limiter(clock: &ManualClock) -> (Limiter<Hand>, Hand) {
     let hand = Hand::default();
@@ -42,9 +42,10 @@ fn a_task_that_never_begins_hangs_no_caller() {
     assert!(!store(quota.now_or_never().expect("answered")).may_have_charged());
     assert_eq!((limiter.state(), limiter.counters().lost), (State::Down, 0));
     // When the task goes on it sends nothing for them: one request probes.
+    clock.advance(ms(2));
     hand.send();
     assert_eq!(hand.sent(), 1);
-    hand.answer(Ok(Reply::Numbers(vec![0])));
+    hand.answer(Ok(told(&[0])));
     assert_eq!(limiter.state(), State::Up);
 }
 
@@ -62,7 +63,7 @@ fn a_task_that_stands_still_with_a_request_hangs_no_caller() {
     assert!(!store(later.now_or_never().expect("answered")).may_have_charged());
     assert_eq!((limiter.state(), limiter.counters().lost), (State::Down, 1));
     // It is of no use to its caller, but shows that Redis is there.
-    hand.answer(Ok(Reply::Number(0)));
+    hand.answer(Ok(lone(0)));
     assert_eq!((limiter.state(), limiter.queue_len()), (State::Up, 0));
 }
 
@@ -80,7 +81,7 @@ async fn a_reply_that_is_here_when_a_stopped_process_goes_on_counts() {
     hand.send();
     // A booking may be lost only after more than the deadline and the horizon.
     stand_still(ms(500) + HORIZON);
-    hand.answer(Ok(Reply::Number(0)));
+    hand.answer(Ok(lone(0)));
     assert!(caller.now_or_never().expect("answered").is_ok());
     let counters = limiter.counters();
     assert_eq!((counters.answered, counters.lost, counters.failed), (1, 0, 0));
@@ -94,7 +95,7 @@ async fn a_booking_is_used_after_a_standstill_as_long_as_the_horizon() {
         let limiter = builder(bursty(10.0), hand.clone()).clock(Clock::tokio()).build();
         let mut caller = limiter.acquire(1);
         assert!((&mut caller).now_or_never().is_none());
-        hand.answer(Ok(Reply::Number(100 * 4_000)));
+        hand.answer(Ok(lone(100 * 4_000)));
         stand_still(ms(100) + HORIZON + ms(longer));
         assert_eq!(caller.now_or_never().is_some(), is_granted);
     }
@@ -115,7 +116,7 @@ fn a_runtime_that_ends_wakes_the_callers_that_wait_by_its_time() {
     runtime.block_on(async {
         let waker = Waker::from(Arc::clone(&woken));
         assert!(caller.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
-        hand.answer(Ok(Reply::Number(100 * 4_000)));
+        hand.answer(Ok(lone(100 * 4_000)));
         tokio::task::yield_now().await;
     });
     assert!(!woken.is(), "its turn is in a while");
@@ -130,7 +131,7 @@ async fn a_timed_caller_of_a_process_that_stood_still_has_its_deadline_again() {
     let limiter = builder(bursty(10.0), hand.clone()).clock(Clock::tokio()).build();
     let mut timed = limiter.try_acquire_timeout(1, ms(900));
     assert!((&mut timed).now_or_never().is_none());
-    hand.answer(Ok(Reply::Numbers(vec![0, 0, 100 * 4_000])));
+    hand.answer(Ok(several(&[0, 0, 100 * 4_000])));
     stand_still(ms(600));
     let mut next = limiter.acquire(1);
     assert!((&mut next).now_or_never().is_none());
@@ -181,15 +182,16 @@ fn no_wait_for_a_slot_and_a_reply_is_longer_than_the_deadline() {
     hand.send();
     assert_eq!(hand.sent(), 1);
     clock.advance(ms(300));
-    hand.answer(Ok(Reply::Number(0)));
-    assert_eq!(hand.sent(), 2, "it has a slot");
-    clock.advance(ms(199));
+    hand.answer(Ok(lone(0)));
+    assert_eq!(
+        (hand.sent(), hand.deadline()),
+        (2, ms(200)),
+        "it has a slot, and the rest of the time"
+    );
+    clock.advance(PATIENCE - ms(301));
     assert!((&mut caller).now_or_never().is_none());
     clock.advance(ms(1));
     assert!(store(caller.now_or_never().expect("answered")).may_have_charged());
-    // What it has booked is given back.
-    hand.answer(Ok(Reply::Number(0)));
-    assert_eq!(hand.last()[1][0], b'R', "{:?}", hand.last());
 }
 
 #[test]
@@ -206,9 +208,9 @@ struct Panics(Arc<AtomicUsize>);
 
 impl Connection for Panics {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        let is_probe = request.arguments.len() > 1;
+        let is_probe = !is_take(request);
         assert!(self.0.fetch_add(1, Ordering::SeqCst) > 0, "of this test");
-        Ok(if is_probe { Reply::Numbers(vec![0]) } else { Reply::Number(0) })
+        Ok(if is_probe { told(&[0]) } else { lone(0) })
     }
 }
 
@@ -236,8 +238,8 @@ impl Connection for Refuses {
         if self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok() {
             return Err(refused());
         }
-        let is_probe = request.arguments.len() > 1;
-        Ok(if is_probe { Reply::Numbers(vec![0]) } else { Reply::Number(0) })
+        let is_probe = !is_take(request);
+        Ok(if is_probe { told(&[0]) } else { lone(0) })
     }
 }
 
@@ -278,22 +280,16 @@ fn pauses_between_retries_are_random_and_bounded() {
         }
     }
 
-    for (ceiling, limit) in [(None, ms(250)), (Some(ms(1_000)), ms(1_000))] {
-        let clock = ManualClock::new();
-        let dead = Dead(clock.clone(), Arc::default());
-        let limiter = builder(bursty(10.0), dead.clone()).clock(&clock);
-        let limiter = match ceiling {
-            Some(pause) => limiter.max_retry_pause(pause),
-            None => limiter,
-        };
-        let limiter = limiter.build();
-        assert!(limiter.acquire(1).now_or_never().is_none());
-        (0..15_000).for_each(|_| clock.advance(ms(1)));
-        let tries = lock(&dead.1).clone();
-        let mut pauses: Vec<_> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let longest = pauses.split_off(pauses.len() - 8);
-        assert!(longest.iter().all(|&pause| pause >= limit / 2), "{longest:?}");
-        assert!(longest.iter().all(|&pause| pause <= limit * 3 / 2 + ms(20)), "{longest:?}");
-        assert!(longest.iter().any(|pause| pause.abs_diff(longest[0]) > ms(2)), "{longest:?}");
-    }
+    const LIMIT: Duration = ms(250);
+    let clock = ManualClock::new();
+    let dead = Dead(clock.clone(), Arc::default());
+    let limiter = builder(bursty(10.0), dead.clone()).clock(&clock).build();
+    assert!(limiter.acquire(1).now_or_never().is_none());
+    (0..15_000).for_each(|_| clock.advance(ms(1)));
+    let tries = lock(&dead.1).clone();
+    let mut pauses: Vec<_> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let longest = pauses.split_off(pauses.len() - 8);
+    assert!(longest.iter().all(|&pause| pause >= LIMIT / 2), "{longest:?}");
+    assert!(longest.iter().all(|&pause| pause <= LIMIT * 3 / 2 + ms(20)), "{longest:?}");
+    assert!(longest.iter().any(|pause| pause.abs_diff(longest[0]) > ms(2)), "{longest:?}");
 }

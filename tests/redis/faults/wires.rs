@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tollgate::redis::{Connection, Failure, Reconnecting, Reply, Request, Task};
@@ -82,6 +83,7 @@ pub(super) struct Hand {
     answers: Arc<Mutex<VecDeque<Result<Reply, Failure>>>>,
     sent: Arc<AtomicUsize>,
     last: Arc<Mutex<Vec<Vec<u8>>>>,
+    deadline: Arc<Mutex<Duration>>,
     /// Tasks spawned after the end of the thread; `None` while it runs.
     late: Arc<Mutex<Option<usize>>>,
 }
@@ -117,25 +119,63 @@ impl Hand {
         drop(tasks);
     }
 
-    /// The arguments of the last request.
+    /// The head and the rules of the last request, and what it is to do.
     pub(super) fn last(&self) -> Vec<Vec<u8>> {
         lock(&self.last).clone()
+    }
+
+    /// The deadline of the last request.
+    pub(super) fn deadline(&self) -> Duration {
+        *lock(&self.deadline)
     }
 
     /// What the last request says of places in flight: how many the process holds, and for how many microseconds it
     /// counts as waiting for some.
     pub(super) fn lease(&self) -> [f64; 2] {
-        // Behind the parameters: who it is, the number, the time for which that counts, and this.
-        let lease = self.last().into_iter().skip(1).find(|argument| argument.len() == 32);
-        let lease = lease.expect("each request for places says it");
-        [8, 24].map(|at| f64::from_le_bytes(lease[at..at + 8].try_into().expect("eight bytes")))
+        // In the last rule, behind its kind and the number of its places.
+        let rules = &self.last()[0];
+        let rule = &rules[rules.len() - 24..];
+        [0, 16].map(|at| f64::from_le_bytes(rule[at..at + 8].try_into().expect("eight bytes")))
+    }
+}
+
+/// The two parts of a request: the head and the rules, and what to do.
+fn parts(request: &Request) -> [&[u8]; 2] {
+    let request = &request.arguments[0];
+    request.split_at(41 + 34 * usize::from(request[40])).into()
+}
+
+/// Whether a request asks for permits.
+pub(super) fn is_take(request: &Request) -> bool {
+    parts(request)[1].first() == Some(&b'T')
+}
+
+/// A reply to changes, or to one of them that reports something.
+pub(super) fn told(numbers: &[i64]) -> Reply {
+    Reply(numbers.iter().map(|&number| number as f64).collect())
+}
+
+/// The reply to calls: the sequence before them, how many are granted at once, and the answers to the others.
+pub(super) fn several(numbers: &[i64]) -> Reply {
+    let [before, at_once, others @ ..] = numbers else { return told(numbers) };
+    let at_once = std::iter::repeat_n(0, usize::try_from(*at_once).expect("a count"));
+    let others = others.iter().map(|answer| answer.abs());
+    told(&std::iter::once(*before).chain(at_once).chain(others).collect::<Vec<_>>())
+}
+
+/// The answer to a lone call: if it is booked, its sequence x 2^20 + its wait x 4.
+pub(super) fn lone(answer: i64) -> Reply {
+    match answer & 3 {
+        0 => told(&[((answer >> 20) - 1).rem_euclid(1 << 32), answer & 0xf_ffff]),
+        _ => told(&[0, answer]),
     }
 }
 
 impl Connection for Hand {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
         self.sent.fetch_add(1, Ordering::SeqCst);
-        lock(&self.last).clone_from(&request.arguments);
+        *lock(&self.last) = parts(request).map(<[u8]>::to_vec).into();
+        *lock(&self.deadline) = request.deadline;
         poll_fn(|_| match lock(&self.answers).pop_front() {
             Some(answer) => Poll::Ready(answer),
             None => Poll::Pending,

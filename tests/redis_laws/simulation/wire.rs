@@ -11,7 +11,7 @@ use tollgate::ManualClock;
 use tollgate::redis::{Connection, Effect, Failure, Reply, Request, Task};
 
 use super::chance::Chance;
-use super::requests::{Form, is_take, number};
+use super::requests::{Form, is_mismatch, is_take, number};
 use crate::manual::Manual;
 
 /// A charge of the server to a queue, as the connection has seen it.
@@ -164,7 +164,7 @@ impl Wire {
         let paused = &mut world.paused[line % world.keys.len()];
         let is_free = |charged: &Charged| charged.due + Duration::from_micros(2) >= *paused;
         assert!(charged.iter().all(is_free), "paused until {paused:?}, {charged:?}");
-        if !is_take(request) && !matches!(reply, Reply::PolicyMismatch(..)) {
+        if !is_take(request) && !is_mismatch(&reply) {
             *paused = (*paused).max(now + self.changes(request).1);
         }
         let booked = world.charged.len()..world.charged.len() + charged.len();
@@ -208,7 +208,7 @@ impl Connection for Wire {
         if let Some(there) = plan.there {
             world.late.push((plan.line, request.clone(), [sent, there]));
         }
-        let is_mismatch = matches!(ran, Some((Reply::PolicyMismatch(..), _)));
+        let is_mismatch = ran.as_ref().is_some_and(|(reply, _)| is_mismatch(reply));
         if !is_take(request) && plan.fails != Some(Effect::None) && !is_mismatch {
             world.given_back[plan.line] += self.changes(request).0;
         }

@@ -6,9 +6,10 @@ use tollgate::redis::Reply;
 
 use super::{booked, in_one_request, joins, later, limiter};
 use crate::faults::ms;
+use crate::faults::wires::several;
 
 fn reply(turns: &[i64]) -> Reply {
-    Reply::Numbers([1, 0].iter().chain(turns).copied().collect())
+    several(&[&[1, 0], turns].concat())
 }
 
 #[test]

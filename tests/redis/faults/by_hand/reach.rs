@@ -2,10 +2,10 @@
 
 use futures::future::FutureExt;
 use tollgate::ManualClock;
-use tollgate::redis::{Reply, State};
+use tollgate::redis::State;
 
 use super::{Call, in_one_request, joins, later, limiter, places, refused};
-use crate::faults::wires::Hand;
+use crate::faults::wires::{Hand, lone, several, told};
 use crate::faults::{Limiter, ms, store};
 
 fn join(limiter: &Limiter<Hand>, count: usize) -> Vec<Call> {
@@ -14,9 +14,9 @@ fn join(limiter: &Limiter<Hand>, count: usize) -> Vec<Call> {
 
 /// How far ahead the last caller of the request may be booked, in microseconds.
 fn limit(hand: &Hand) -> f64 {
-    let calls = &hand.last()[0];
-    // The limit, the patience, and a flag end a call.
-    let end = calls.len() - 9;
+    let calls = &hand.last()[1];
+    // The limit, the patience, a flag and the cost end a call.
+    let end = calls.len() - 13;
     f64::from_le_bytes(calls[end - 8..end].try_into().expect("eight bytes"))
 }
 
@@ -25,11 +25,11 @@ fn after_all_of_a_request_were_booked_the_next_reaches_as_many() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(1_000.0, &clock);
     let first = in_one_request(&limiter, &hand, || join(&limiter, 20));
-    hand.answer(Ok(Reply::Numbers(vec![0, 20])));
+    hand.answer(Ok(several(&[0, 20])));
     assert!(first.into_iter().all(|call| call.now_or_never().expect("granted").is_ok()));
     let asked = limiter.counters().asked;
     let _second = in_one_request(&limiter, &hand, || join(&limiter, 30));
-    hand.answer(Ok(Reply::Numbers(vec![20, 30])));
+    hand.answer(Ok(several(&[20, 30])));
     assert_eq!(limiter.counters().asked - asked, 30);
 }
 
@@ -42,11 +42,11 @@ fn a_head_that_was_passed_over_may_be_booked_further_ahead() {
     hand.send();
     assert_eq!(limit(&hand), 750_000.0);
     // It can be booked half a second from now, and is asked for then.
-    hand.answer(Ok(Reply::Number(later(1_250))));
+    hand.answer(Ok(lone(later(1_250))));
     clock.advance(ms(500));
     hand.send();
     assert_eq!((hand.sent(), limit(&hand)), (2, 750_000.0));
-    hand.answer(Ok(Reply::Number(later(800))));
+    hand.answer(Ok(lone(later(800))));
     clock.advance(ms(150));
     hand.send();
     assert_eq!((hand.sent(), limit(&hand)), (3, 781_250.0));
@@ -60,7 +60,7 @@ fn a_head_that_came_meanwhile_is_asked_for_at_once() {
     let _asked = joins(limiter.acquire(1));
     hand.send();
     let _head = joins(limiter.acquire(1).ahead_by(ms(1_000)));
-    hand.answer(Ok(Reply::Number(later(2_000))));
+    hand.answer(Ok(lone(later(2_000))));
     assert_eq!(hand.sent(), 2);
 }
 
@@ -72,8 +72,12 @@ fn a_caller_behind_one_that_leaves_is_asked_for_at_once_if_its_cost_is_another()
     {
         let clock = ManualClock::new();
         let (limiter, hand) = limiter(10.0, &clock);
-        let mut callers = costs.map(|cost| Some(joins(limiter.acquire(cost))));
-        hand.answer(Ok(Reply::Number(later(2_000))));
+        let mut callers = costs.map(|cost| {
+            let caller = joins(limiter.acquire(cost));
+            hand.send();
+            Some(caller)
+        });
+        hand.answer(Ok(lone(later(2_000))));
         let before = hand.sent();
         callers[leaves] = None;
         hand.send();
@@ -87,9 +91,12 @@ fn a_process_says_that_none_of_its_callers_waits_for_a_place_any_more() {
     let clock = ManualClock::new();
     let (limiter, hand) = places(9, &clock);
     let mut callers = [limiter.acquire(1), limiter.acquire(1)];
-    assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    for caller in &mut callers {
+        assert!(caller.now_or_never().is_none());
+        hand.send();
+    }
     // It is unknown when a place is free.
-    hand.answer(Ok(Reply::Number((1 << 51) + 1)));
+    hand.answer(Ok(lone((1 << 51) + 1)));
     let [first, second] = callers;
     let before = hand.sent();
     drop(second);
@@ -122,7 +129,7 @@ fn a_change_gets_its_error_at_its_deadline() {
 fn a_key_that_holds_places_renews_its_lease_after_an_outage() {
     let clock = ManualClock::new();
     let (limiter, hand) = places(9, &clock);
-    let granted = Reply::Numbers(vec![0, 1]);
+    let granted = several(&[0, 1]);
     let mut caller = limiter.acquire(3);
     assert!((&mut caller).now_or_never().is_none());
     hand.answer(Ok(granted.clone()));
@@ -138,11 +145,10 @@ fn a_key_that_holds_places_renews_its_lease_after_an_outage() {
     assert_eq!(limiter.state(), State::Down);
     // It would renew its lease now.
     clock.advance(ms(3_000));
-    hand.answer(Ok(Reply::Numbers(vec![0])));
-    assert_eq!(limiter.state(), State::Up);
     let sent = hand.sent();
+    hand.answer(Ok(told(&[0])));
+    assert_eq!((limiter.state(), hand.sent()), (State::Up, sent + 1), "a probe, with the lease");
     clock.advance(ms(1_500));
     hand.send();
-    assert_eq!(hand.sent(), sent + 1);
     assert_eq!(hand.lease()[0], 3.0);
 }

@@ -1,11 +1,11 @@
 //! Permits that are given back.
 
 use futures::future::FutureExt;
-use tollgate::redis::{Effect, Failure, RedisRateLimiter, Reply};
+use tollgate::redis::{Effect, Failure, RedisRateLimiter};
 use tollgate::{Error, ManualClock, Rate, TokenBucket};
 
 use super::{limiter, places};
-use crate::faults::wires::Hand;
+use crate::faults::wires::{Hand, lone, several, told};
 use crate::faults::{KEY, ms};
 
 /// A permit that is given back is worth less as time passes, also while its refund is queued or
@@ -16,14 +16,14 @@ fn a_refund_has_its_age_when_it_is_sent() {
     let (limiter, hand) = limiter(10.0, &clock);
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
-    hand.answer(Ok(Reply::Numbers(vec![0, 1])));
+    hand.answer(Ok(several(&[0, 1])));
     let grant = caller.now_or_never().expect("it is there").expect("granted");
     let mut quota = Box::pin(limiter.quota());
     assert!((&mut quota).now_or_never().is_none());
     hand.send();
     grant.refund();
     clock.advance(ms(400));
-    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    hand.answer(Ok(told(&[1, 0, 1, -1])));
     // After `R`, the permits given back, and the total.
     let (todo, ago) = (&hand.last()[1], 400_000_f64.to_le_bytes());
     assert!(todo[0] == b'R' && todo[9..17] == ago, "{todo:?}");
@@ -36,17 +36,19 @@ fn a_flush_ends_when_all_refunds_are_confirmed() {
     assert!(limiter.flush().now_or_never().expect("there is nothing to send").is_ok());
     let mut caller = limiter.acquire(1);
     let mut leaver = limiter.acquire(2);
-    assert!((&mut caller).now_or_never().is_none() && (&mut leaver).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number(0)));
+    assert!((&mut caller).now_or_never().is_none());
+    hand.send();
+    assert!((&mut leaver).now_or_never().is_none());
+    hand.answer(Ok(lone(0)));
     let grant = caller.now_or_never().expect("granted").expect("granted");
     // The leaver has a request in flight, and its grant must be given back.
     drop((leaver, grant));
     let mut flush = Box::pin(limiter.flush());
     assert!((&mut flush).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number(1 << 20)));
+    hand.answer(Ok(lone(1 << 20)));
     assert!((&mut flush).now_or_never().is_none());
     let before = hand.sent();
-    hand.answer(Ok(Reply::Numbers(vec![2])));
+    hand.answer(Ok(told(&[2])));
     assert!((&mut flush).now_or_never().expect("answered").is_ok());
     assert_eq!(hand.sent(), before, "by the request that was in flight");
     assert!(limiter.flush().now_or_never().expect("there is nothing to send").is_ok());
@@ -58,7 +60,7 @@ fn a_flush_is_for_all_keys_even_if_one_fails() {
     let granted = |key: &str| {
         let mut caller = limiter.at(key).acquire(1);
         assert!((&mut caller).now_or_never().is_none());
-        hand.answer(Ok(Reply::Number(0)));
+        hand.answer(Ok(lone(0)));
         caller.now_or_never().expect("granted").expect("granted")
     };
     let grants = ["one", "another"].map(granted);
@@ -67,13 +69,13 @@ fn a_flush_is_for_all_keys_even_if_one_fails() {
     let mut flush = Box::pin(limiter.flush());
     assert!((&mut flush).now_or_never().is_none());
     // What is under way, and then what the flush asks for.
-    hand.answer(Ok(Reply::Numbers(vec![1])));
+    hand.answer(Ok(told(&[1])));
     let mut foreign = Failure::new(Effect::None, "a list".into());
     foreign.key = true;
     hand.answer(Err(foreign));
     assert!((&mut flush).now_or_never().is_none(), "the other key is tried");
     for _ in 0..2 {
-        hand.answer(Ok(Reply::Numbers(vec![1])));
+        hand.answer(Ok(told(&[1])));
     }
     let flushed = flush.now_or_never().expect("answered");
     assert!(matches!(flushed, Err(Error::Store(_))), "{flushed:?}");
@@ -89,17 +91,17 @@ fn a_flush_ends_after_the_last_of_many_refunds() {
     hand.send();
     let mut leavers: Vec<_> = (0..1024).map(|_| limiter.acquire(1)).collect();
     assert!(leavers.iter_mut().all(|leaver| leaver.now_or_never().is_none()));
-    hand.answer(Ok(Reply::Numbers(vec![0, 0, 1, -1])));
+    hand.answer(Ok(told(&[0, 0, 1, -1])));
     drop(leavers);
     let mut flush = Box::pin(limiter.flush());
     assert!((&mut flush).now_or_never().is_none());
     // All are charged, and more than half of them at once.
     let mut booked = vec![0, 16];
     booked.resize(2 + 1_024 - 16, 40_000);
-    hand.answer(Ok(Reply::Numbers(booked)));
+    hand.answer(Ok(several(&booked)));
     let mut answered = 2;
     while (&mut flush).now_or_never().is_none() {
-        hand.answer(Ok(Reply::Numbers(vec![0])));
+        hand.answer(Ok(told(&[0])));
         answered += 1;
     }
     assert_eq!(hand.sent(), answered, "no request is in flight any more");
@@ -114,11 +116,12 @@ fn a_settlement_refunds_nothing_paid_at_another_price() {
     let limiter = limiter.clock(&clock).build();
     let mut caller = limiter.acquire((5, 1));
     assert!((&mut caller).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number(0)));
+    // With the rule that limits.
+    hand.answer(Ok(told(&[0, 0, 0])));
     let mut grant = caller.now_or_never().expect("granted").expect("granted");
     let mut set = Box::pin(limiter.set_policy((bucket(2.0), bucket(2.0))));
     assert!((&mut set).now_or_never().is_none());
-    hand.answer(Ok(Reply::Numbers(vec![1])));
+    hand.answer(Ok(told(&[1, 0, 1])));
     assert!(set.now_or_never().expect("answered").is_ok());
     let mut settle = Box::pin(grant.settle((1, 5)));
     assert!((&mut settle).now_or_never().is_none());
@@ -126,6 +129,6 @@ fn a_settlement_refunds_nothing_paid_at_another_price() {
     let todo = &hand.last()[1];
     // `S` and the additional permits.
     assert_eq!((todo[0], todo.len()), (b'S', 9), "{todo:?}");
-    hand.answer(Ok(Reply::Numbers(vec![2])));
+    hand.answer(Ok(told(&[2])));
     assert!(settle.now_or_never().expect("answered").is_ok());
 }

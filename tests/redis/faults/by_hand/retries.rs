@@ -11,6 +11,7 @@ use tollgate::redis::{
 use tollgate::{Error, InFlight, ManualClock, Rate, TokenBucket};
 
 use super::{limiter, refused, silence};
+use crate::faults::wires::{is_take, lone, told};
 use crate::faults::{KEY, builder, bursty, ms, store};
 
 /// The runtime is busy for so long that Redis counts as down when the task begins.
@@ -30,7 +31,7 @@ fn a_retry_that_starts_too_late_becomes_a_probe() {
     hand.send();
     assert!(caller.now_or_never().expect("answered").is_err());
     // It probes Redis instead, which is back.
-    hand.answer(Ok(Reply::Numbers(vec![0])));
+    hand.answer(Ok(told(&[0])));
     assert_eq!((limiter.state(), hand.sent()), (State::Up, 3));
 }
 
@@ -72,8 +73,13 @@ impl Connection for SomeAreDead {
             self.tries.fetch_add(1, Ordering::SeqCst);
             return Err(Failure::new(self.effect, "not permitted, or no reply".into()));
         }
-        let is_change = request.arguments.len() > 3;
-        Ok(Reply::Numbers(if is_change { vec![0] } else { vec![0, 1] }))
+        let is_change = !is_take(request);
+        Ok(told(match request.arguments[0][40] {
+            _ if is_change => &[0],
+            1 => &[0, 0],
+            // With the rule that limits.
+            _ => &[0, 0, 0],
+        }))
     }
 
     fn spawn(&self, mut task: Task) {
@@ -160,7 +166,7 @@ fn one_lost_reply_among_others_is_no_outage() {
     hand.send();
     clock.advance(ms(400));
     // The request sent first is answered first, and late.
-    hand.answer(Ok(Reply::Number(0)));
+    hand.answer(Ok(lone(0)));
     assert!(other.now_or_never().expect("granted").is_ok());
     clock.advance(ms(100));
     hand.answer(silence());
@@ -169,8 +175,8 @@ fn one_lost_reply_among_others_is_no_outage() {
     let mut next = limiter.acquire(1);
     assert!((&mut next).now_or_never().is_none());
     // The failed key probes first, and no other key waits for that.
-    hand.answer(Ok(Reply::Numbers(vec![0])));
-    hand.answer(Ok(Reply::Number(0)));
+    hand.answer(Ok(told(&[0])));
+    hand.answer(Ok(lone(0)));
     assert!(next.now_or_never().expect("granted").is_ok());
     assert_eq!(limiter.state(), State::Up);
 }
@@ -189,14 +195,13 @@ fn a_failed_key_probes_again_without_waiters() {
     // The first key fails, and its probe too; then the other.
     (0..3).for_each(|_| hand.answer(silence()));
     assert!(callers.into_iter().all(|caller| caller.now_or_never().expect("answered").is_err()));
-    // One of them probes once more, in time for both.
+    // Each of them probes once more.
     clock.advance(ms(4));
     hand.send();
-    assert_eq!((limiter.state(), hand.sent()), (State::Doubtful, 4));
-    hand.answer(Ok(Reply::Numbers(vec![0])));
+    assert_eq!((limiter.state(), hand.sent()), (State::Doubtful, 5));
+    hand.answer(Ok(told(&[0])));
     assert_eq!(limiter.state(), State::Up);
-    clock.advance(ms(20));
-    hand.answer(Ok(Reply::Numbers(vec![0])));
+    hand.answer(Ok(told(&[0])));
     // Long after that, neither key fails a caller.
     clock.advance(ms(600));
     let mut callers = keys.each_ref().map(|key| key.acquire(1));

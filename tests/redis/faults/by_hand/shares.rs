@@ -1,11 +1,11 @@
 //! A caller's wait while Redis cannot be reached, and after it.
 
 use futures::future::FutureExt;
-use tollgate::redis::{Reply, State, Unavailable};
+use tollgate::redis::{State, Unavailable};
 use tollgate::{Error, ManualClock};
 
 use super::{refused, refused_for};
-use crate::faults::wires::Hand;
+use crate::faults::wires::{Hand, lone, told};
 use crate::faults::{builder, bursty, ms};
 
 /// As when one node of a cluster is down, but Redis as a whole is not.
@@ -16,6 +16,7 @@ fn waiters_for_the_share_of_one_key_return_to_redis() {
     let limiter = limiter.unavailable(Unavailable::Local(bursty(1.0))).build();
     let mut callers = [1, 1, 1].map(|n| limiter.acquire(n));
     assert!(callers.iter_mut().all(|caller| caller.now_or_never().is_none()));
+    hand.send();
     let others = || limiter.at("other").acquire(1);
     let mut other = others();
     assert!((&mut other).now_or_never().is_none());
@@ -23,13 +24,13 @@ fn waiters_for_the_share_of_one_key_return_to_redis() {
     // The first is refused twice, and then the other is answered.
     hand.answer(refused());
     hand.answer(refused());
-    hand.answer(Ok(Reply::Number(0)));
+    hand.answer(Ok(lone(0)));
     assert!(other.now_or_never().expect("granted").is_ok());
     clock.advance(ms(500));
     hand.answer(refused());
     let mut other = others();
     assert!((&mut other).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number(0)));
+    hand.answer(Ok(lone(0)));
     assert!(other.now_or_never().expect("granted").is_ok());
     assert_eq!(limiter.state(), State::Up);
     let [first, mut second, mut third] = callers;
@@ -38,11 +39,13 @@ fn waiters_for_the_share_of_one_key_return_to_redis() {
     assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
     // The key is tried again, and answered.
     clock.advance(ms(10));
-    hand.answer(Ok(Reply::Numbers(vec![0])));
+    hand.answer(Ok(told(&[0])));
     clock.advance(ms(1_000));
-    assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number(0)));
-    hand.answer(Ok(Reply::Number(0)));
+    assert!((&mut second).now_or_never().is_none());
+    hand.send();
+    assert!((&mut third).now_or_never().is_none());
+    hand.answer(Ok(lone(0)));
+    hand.answer(Ok(lone(0)));
     for caller in [second, third] {
         assert!(caller.now_or_never().expect("granted").expect("granted").is_shared());
     }
@@ -65,15 +68,17 @@ fn timed_waiters_for_a_share_return_to_redis() {
     assert!(!grant.is_shared());
     assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
     clock.advance(ms(300));
-    hand.answer(Ok(Reply::Numbers(vec![0])));
+    hand.answer(Ok(told(&[0])));
     assert_eq!(limiter.state(), State::Up);
     // The local turn of the second brings both back. By then they have waited for 1.8 seconds.
     clock.advance(ms(1_000));
-    assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number(100_000 * 4)));
-    let patience = &hand.last()[0][hand.last()[0].len() - 9..][..8];
+    assert!((&mut second).now_or_never().is_none());
+    hand.send();
+    assert!((&mut third).now_or_never().is_none());
+    hand.answer(Ok(lone(100_000 * 4)));
+    let patience = &hand.last()[1][hand.last()[1].len() - 13..][..8];
     assert_eq!(patience, 3_200_000_f64.to_le_bytes());
-    hand.answer(Ok(Reply::Number((3_300_000 << 2) + 2)));
+    hand.answer(Ok(lone((3_300_000 << 2) + 2)));
     clock.advance(ms(100));
     assert!(second.now_or_never().expect("granted").expect("granted").is_shared());
     assert!(matches!(third.now_or_never(), Some(Err(Error::Denied { .. }))));
@@ -117,10 +122,10 @@ fn a_wait_counts_from_the_arrival_of_the_caller() {
     let second = granted(1).expect("its turn").expect("granted");
     assert_eq!((second.is_shared(), second.waited()), (false, ms(1_500)));
     // Redis is back.
-    hand.answer(Ok(Reply::Numbers(vec![0])));
+    hand.answer(Ok(told(&[0])));
     clock.advance(ms(1_000));
     assert!(granted(2).is_none());
-    hand.answer(Ok(Reply::Number(100_000 * 4)));
+    hand.answer(Ok(lone(100_000 * 4)));
     clock.advance(ms(100));
     let third = granted(2).expect("its turn").expect("granted");
     assert_eq!((third.is_shared(), third.waited()), (true, ms(2_600)));

@@ -2,9 +2,9 @@
 
 use futures::future::FutureExt;
 use tollgate::ManualClock;
-use tollgate::redis::Reply;
 
 use super::{booked, later, limiter, refused};
+use crate::faults::wires::{lone, several, told};
 use crate::faults::{ms, store};
 
 /// The first waiter cannot use the ticket, and waiters behind it must not be served before it.
@@ -17,7 +17,7 @@ fn a_ticket_that_is_too_late_for_the_first_waiter_is_refunded() {
     hand.send();
     // The answer is 10 ms on its way: due at 400 there, at 410 here.
     clock.advance(ms(10));
-    hand.answer(Ok(Reply::Numbers(vec![0, 0, booked(400)])));
+    hand.answer(Ok(several(&[0, 0, booked(400)])));
     // The next two are in one request, because another is under way when they come.
     let mut quota = Box::pin(limiter.quota());
     assert!((&mut quota).now_or_never().is_none());
@@ -25,15 +25,15 @@ fn a_ticket_that_is_too_late_for_the_first_waiter_is_refunded() {
     let mut until_408 = limiter.try_acquire_timeout(5, ms(398));
     let mut endless = limiter.acquire(5);
     assert!((&mut until_408).now_or_never().is_none() && (&mut endless).now_or_never().is_none());
-    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    hand.answer(Ok(told(&[1, 0, 1, -1])));
     assert!(quota.now_or_never().is_some());
     drop(leaver);
     let before = hand.sent();
-    hand.answer(Ok(Reply::Numbers(vec![1, 0, later(395), later(400)])));
+    hand.answer(Ok(several(&[1, 0, later(395), later(400)])));
     assert_eq!((limiter.queue_len(), hand.sent()), (2, before + 1), "the ticket is given back");
     // Both are requested again.
-    hand.answer(Ok(Reply::Numbers(vec![2])));
-    hand.answer(Ok(Reply::Numbers(vec![2, 2])));
+    hand.answer(Ok(told(&[2])));
+    hand.answer(Ok(several(&[2, 2])));
     assert!(until_408.now_or_never().expect("granted").is_ok());
     assert!(endless.now_or_never().expect("granted").is_ok());
 }
@@ -50,12 +50,12 @@ fn tickets_of_callers_that_left_are_handed_on_in_order() {
     assert!((&mut quota).now_or_never().is_none());
     hand.send();
     assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
-    hand.answer(Ok(Reply::Numbers(vec![1, 0, 1, -1])));
+    hand.answer(Ok(told(&[1, 0, 1, -1])));
     assert!((&mut third).now_or_never().is_none());
-    hand.answer(Ok(Reply::Numbers(vec![1, 0, booked(50), booked(60)])));
+    hand.answer(Ok(several(&[1, 0, booked(50), booked(60)])));
     drop(second);
     drop(first);
-    hand.answer(Ok(Reply::Numbers(vec![3, 0, booked(70)])));
+    hand.answer(Ok(several(&[3, 0, booked(70)])));
     clock.advance(ms(50));
     let grant = third.now_or_never().expect("it gets the earliest ticket").expect("granted");
     assert_eq!(grant.waited(), ms(50));
@@ -69,9 +69,9 @@ fn a_clock_that_advances_by_itself() {
     let mut caller = limiter.acquire(1);
     assert!((&mut caller).now_or_never().is_none());
     // Later, in 300 ms.
-    hand.answer(Ok(Reply::Numbers(vec![0, 0, 300_000 * 4 + 1])));
+    hand.answer(Ok(several(&[0, 0, 300_000 * 4 + 1])));
     assert!((&mut caller).now_or_never().is_none());
-    hand.answer(Ok(Reply::Number(200_000 * 4)));
+    hand.answer(Ok(lone(200_000 * 4)));
     assert!(caller.now_or_never().expect("granted").is_ok());
     assert!(clock.elapsed() >= ms(200), "{:?}", clock.elapsed());
     // And while Redis cannot be reached.

@@ -10,7 +10,7 @@ use super::super::wire::lock;
 use super::{Granted, Run};
 use crate::manual::Manual;
 
-impl<P: Scripted> Run<P> {
+impl<P: Scripted + std::fmt::Debug> Run<P> {
     pub(super) fn check(&self) {
         assert_eq!(lock(&self.world).tasks.len(), 0, "all is quiet");
         for limiter in &self.limiters {

@@ -1,0 +1,130 @@
+//! A policy as the script takes it: a list of rules, without nesting.
+
+/// The kinds of rules, as `limit.lua` names them.
+pub(super) mod kind {
+    pub(crate) const BURSTY: u8 = b'b';
+    pub(crate) const WARMING: u8 = b'w';
+    pub(crate) const BUCKET: u8 = b't';
+    pub(crate) const LEAKY: u8 = b'l';
+    pub(crate) const FIXED: u8 = b'f';
+    pub(crate) const SLIDING: u8 = b's';
+    pub(crate) const IN_FLIGHT: u8 = b'p';
+    pub(crate) const LOCK_OUT: u8 = b'o';
+    pub(crate) const IN_ORDER: u8 = b'i';
+}
+use kind::{IN_ORDER, LEAKY, LOCK_OUT, SLIDING};
+
+/// The rules of a policy. A part of several limits is one or more of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    pub(super) list: Vec<Rule>,
+    /// The number of the cost that the next rule counts, from one; in the end, one more than there are.
+    next_share: u8,
+    /// Whether the parts that come next have one cost.
+    pub(super) is_one_cost: bool,
+    /// The part that the next rule belongs to.
+    part: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rule {
+    pub(super) kind: u8,
+    /// The number of the cost that counts there, from one; zero for none.
+    pub(super) share: u8,
+    pub(super) part: Option<usize>,
+    pub(super) parameters: [f64; 4],
+}
+
+impl Rules {
+    pub(super) const NONE: Self =
+        Self { list: Vec::new(), next_share: 1, is_one_cost: false, part: None };
+
+    /// A rule that counts a number of the cost.
+    pub(super) fn push(&mut self, kind: u8, parameters: &[f64]) {
+        let share = self.next_share;
+        self.next_share += 1;
+        self.add(kind, share, parameters);
+    }
+
+    fn add(&mut self, kind: u8, share: u8, parameters: &[f64]) {
+        let parameters = std::array::from_fn(|at| parameters.get(at).copied().unwrap_or_default());
+        self.list.push(Rule { kind, share, part: self.part, parameters });
+    }
+
+    /// A lock for the rules that `write` pushes.
+    pub(super) fn push_lock(&mut self, duration: f64, write: impl FnOnce(&mut Self)) {
+        let (at, first) = (self.list.len(), self.next_share);
+        self.add(LOCK_OUT, 0, &[]);
+        write(self);
+        let span = u32::try_from(self.list.len() - at - 1).unwrap_or(u32::MAX);
+        let [first, last] = [first, self.next_share - 1].map(f64::from);
+        self.list[at].parameters = [duration, f64::from(span), first, last];
+    }
+
+    /// Several limits. The parts inside of a part count as that.
+    pub(super) fn push_parts(&mut self, parts: &[&dyn Fn(&mut Self)]) {
+        let (is_one_cost, outer) = (std::mem::take(&mut self.is_one_cost), self.part);
+        if self.list.iter().all(|rule| rule.kind != IN_ORDER) {
+            self.add(IN_ORDER, 0, &[]);
+        }
+        let first = self.next_share;
+        for (index, write) in parts.iter().enumerate() {
+            if is_one_cost {
+                self.next_share = first;
+            }
+            self.part = outer.or(Some(index));
+            write(self);
+        }
+        self.part = outer;
+    }
+
+    fn has(&self, kinds: impl Fn(u8) -> bool) -> bool {
+        self.list.iter().any(|rule| kinds(rule.kind))
+    }
+
+    /// How many numbers a cost has.
+    pub(super) fn width(&self) -> u8 {
+        self.next_share - 1
+    }
+
+    /// Whether newcomers may be refused as queue full.
+    pub(crate) fn has_room(&self) -> bool {
+        self.has(|kind| kind == LEAKY)
+    }
+
+    /// Whether a refusal changes anything.
+    pub(crate) fn punishes(&self) -> bool {
+        self.has(|kind| kind == LOCK_OUT)
+    }
+
+    /// The part that a rule belongs to, by its number in a reply, which is zero for a pause.
+    pub(super) fn part(&self, rule: usize) -> Option<usize> {
+        self.list.get(rule.checked_sub(1)?)?.part
+    }
+
+    /// The parameters of each rule, as `Scripted::read` takes them. The one for the order has none.
+    #[cfg(test)]
+    pub(super) fn parameters(&self) -> impl Iterator<Item = [f64; 4]> {
+        self.list.iter().filter(|rule| rule.kind != IN_ORDER).map(|rule| rule.parameters)
+    }
+
+    /// The kinds and a hash of the parameters, as a whole number.
+    pub(super) fn stamp(&self) -> f64 {
+        // A log and a counter are one rule of the script, with short and long parts.
+        let is_log = |rule: &Rule| u8::from(rule.kind == SLIDING && rule.parameters[2] == 0.001);
+        let kinds = self.list.iter().flat_map(|rule| [rule.kind, rule.share, is_log(rule)]);
+        let parameters = self.list.iter().flat_map(|rule| rule.parameters.map(f64::to_le_bytes));
+        // The format of the keys counts as a kind.
+        let kind = hash([2].into_iter().chain(kinds)) % (1 << 20);
+        f64::from(kind) * 8_589_934_592.0 + f64::from(hash(parameters.flatten())) * 2.0
+    }
+}
+
+/// FNV-1a of 64 bits, folded.
+#[allow(clippy::cast_possible_truncation)] // both halves
+fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash >> 32) as u32 ^ hash as u32
+}
