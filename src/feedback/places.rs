@@ -6,7 +6,7 @@
 //! is the rate at the higher one times the time at the lower one: `high * time(low) / time(high)`, between both.
 //!
 //! ```text
-//!            60 answers a place, or            its mean                its mean
+//!            80 answers a place, or            its mean                its mean
 //!            times that changed               is known                is known
 //!    STAY ---------------------------> LOW -------------------> HIGH -----------> STAY
 //!     ^                                 ^                         | the right number is
@@ -39,7 +39,7 @@ const ERRORS: f64 = 1.2;
 
 /// The answers of a place between two pairs, and the longest time unless the last pair changed the number by less than
 /// `SETTLED`; shorter if the times of calls change by `CHANGE`, and by `SURE` errors.
-const ROUNDS: f64 = 60.0;
+const ROUNDS: f64 = 80.0;
 const SETTLED: f64 = 0.05;
 const LONGEST: Duration = Duration::from_secs(5);
 const CHANGE: f64 = 1.3;
