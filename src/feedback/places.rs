@@ -155,7 +155,7 @@ impl Places {
     fn enter(&mut self, phase: Phase, now: Nanos) {
         let level = match phase {
             // A little down: calls that all take as long queue from the first place too many on.
-            Phase::Stay => self.n - 0.2,
+            Phase::Stay => self.n - 0.3,
             Phase::Low => self.n / self.down,
             Phase::High => (self.n * self.up).max(self.low.0 + 1.0),
         };
@@ -251,7 +251,8 @@ impl Places {
             let right = (high * times.mean() / self.times.mean()).clamp(low, high);
             let n = (right * (1.0 + ERRORS * times.error())).max(1.0);
             self.is_settled = (n / self.n).ln().abs() < SETTLED;
-            self.n = n;
+            // Small changes are mostly chance.
+            self.n = if self.is_settled { (n * self.n).sqrt() } else { n };
             // Near an end of the pair the right number may be beyond it.
             let part = (right / low).ln() / self.distance();
             let wider = |factor: f64| (factor * factor).min(WIDEST);
