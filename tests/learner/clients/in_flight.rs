@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use tollgate::feedback::{Adaptive, Dialect, Dialects, Feedback, Verdict};
+use tollgate::feedback::{Adaptive, Dialect, Dialects, Feedback};
 use tollgate::{Grant, InFlight, RateLimiter, Unlimited};
 
 use super::{Client, Sent};
@@ -89,7 +89,7 @@ pub(crate) struct Learned(pub(crate) Adaptive);
 impl Learned {
     pub(crate) fn new(world: &World, start: u32) -> Self {
         let limiter = RateLimiter::with_clock(Unlimited, &world.clock);
-        let busy = Dialect::new("busy").status(503, Verdict::Refused);
+        let busy = Dialect { refused: &[503], ..Dialect::new("busy", &[]) };
         let builder = Feedback::builder(limiter).dialects(Dialects::default().with(busy)).seed(1);
         Self(builder.learn_in_flight(start).build())
     }
