@@ -70,6 +70,11 @@
 //! A client that was never refused pays nothing for this: there is no rate, until
 //! [`start`](FeedbackBuilder::start) or such a refusal makes one. Each process learns for itself, also over Redis.
 //!
+//! # How many at once
+//!
+//! With [`learn_in_flight`](FeedbackBuilder::learn_in_flight) the number of calls in flight is learned too, for a server with a
+//! pool of workers: from how long calls take, and from refusals that name no time, which then lower no rate.
+//!
 //! # What it says
 //!
 //! - **Before its first answer** at most four calls are in flight, as the quota may be small. If it takes longer than a
@@ -194,6 +199,7 @@ mod ietf;
 mod learner;
 mod observer;
 mod place;
+mod places;
 mod quota;
 mod routes;
 mod server_state;

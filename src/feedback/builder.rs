@@ -40,6 +40,7 @@ pub struct FeedbackBuilder<L: OwnedLimiter> {
     pub(super) options: Options,
     reports: Reports,
     search: Option<Search>,
+    places: Option<u32>,
 }
 
 impl<L: OwnedLimiter> FeedbackBuilder<L> {
@@ -132,6 +133,34 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         self
     }
 
+    /// Finds how many calls the server works on at once, from `start` on, and lets no more be in flight: for a pool of workers
+    /// or connections whose size is not known, or changes. It takes some hundred answers, from the time of calls and from
+    /// refusals that name no time; these lower no rate then. Only calls that waited for a place change it.
+    ///
+    /// A call takes as many places as it is requests, and holds them until its answer or the end of [`Call`](super::Call).
+    ///
+    /// ```
+    /// use tollgate::feedback::Feedback;
+    /// use tollgate::{ManualClock, RateLimiter, Unlimited};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let limiter = RateLimiter::with_clock(Unlimited, ManualClock::new());
+    /// let api = Feedback::builder(limiter).learn_in_flight(4).build();
+    /// let mut calls = Vec::new();
+    /// while let Ok(call) = api.try_acquire(1).await {
+    ///     calls.push(call);
+    /// }
+    /// assert_eq!(calls.len(), 4);
+    /// calls[3].refused(None).await; // a 429: the server works on three
+    /// assert_eq!(api.server_state().places, Some(3));
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn learn_in_flight(mut self, start: u32) -> Self {
+        self.places = Some(start);
+        self
+    }
+
     /// The seed of the random numbers that keep clients out of step, for tests. Zero: another one each time.
     #[doc(hidden)]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -142,10 +171,10 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// The feedback. It uses the limiter's clock.
     #[must_use]
     pub fn build(self) -> Feedback<L> {
-        let Self { limiter, options, mut reports, search } = self;
+        let Self { limiter, options, mut reports, search, places } = self;
         let clock = limiter.clock().clone();
         reports.name = limiter.name().map(Into::into);
-        let state = State::new(search.map(Box::new), clock.now());
+        let state = State::new(search.map(Box::new), places, clock.now());
         let gate = RateLimiter::reporting(state.gate(), &clock, reports);
         let state = Mutex::new(state);
         let shared = Arc::new(Shared { limiter, gate, options, state });
@@ -169,7 +198,8 @@ impl<L: OwnedLimiter> Feedback<L> {
             is_alone: true,
             max_wait: MAX_WAIT,
         };
-        FeedbackBuilder { limiter, options, reports: Reports::default(), search: None }
+        let reports = Reports::default();
+        FeedbackBuilder { limiter, options, reports, search: None, places: None }
     }
 }
 

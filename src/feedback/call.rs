@@ -9,17 +9,17 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use super::answer::{Answer, Verdict};
-use super::gate::{Gate, LEARNED, Units, array};
+use super::gate::{Gate, LEARNED, STATED, Units, array};
 use super::headers::{Headers, Judged};
 use super::observer::Feedback;
-use super::state::{Action, State};
+use super::places::Sent;
+use super::state::Action;
 use super::text::When;
 use crate::error::Error;
 use crate::limiter::{Granted, Hearing, OwnedLimiter, Reply, both, sealed::Sealed};
 use crate::park::block_on;
 use crate::part::{Kind, Part};
 use crate::rate_limiter::Grant;
-use crate::units::Nanos;
 use crate::unwinding::in_drop;
 
 /// A call that was sent.
@@ -56,7 +56,7 @@ pub struct Call<L: OwnedLimiter> {
     before: Duration,
     /// Its place in flight at the server. `None` once its answer was observed.
     place: Option<Grant<'static, Gate>>,
-    sent: Nanos,
+    sent: Sent,
     /// The head of its response, while its body is read.
     head: Option<Box<(StatusCode, HeaderMap)>>,
 }
@@ -140,7 +140,7 @@ impl<L: OwnedLimiter> Call<L> {
             return;
         }
         self.place = Some(bucket.past_gate(units));
-        bucket.shared.state.lock().send(array(units));
+        self.sent.ahead = bucket.shared.state.lock().send(array(units));
         let left = std::mem::replace(&mut self.feedback.shared, bucket.shared);
         left.change(|state| state.answered(array(units)));
     }
@@ -210,16 +210,19 @@ impl<L: OwnedLimiter> Call<L> {
     /// Report errors of the connection and timeouts, or a server that is down continues to get all calls. The server may have
     /// counted the call.
     pub fn failed(&mut self) {
-        self.lose(State::count_lost);
+        self.lose(false);
         let _ = self.learn(&Answer { verdict: Verdict::Unavailable, ..Answer::default() });
     }
 
     /// The server may have counted a call that it has not answered.
-    fn lose(&self, lose: fn(&mut State, [u32; 4], Nanos)) {
+    fn lose(&self, is_over: bool) {
         let Some(place) = &self.place else { return };
         let (shared, units) = (&self.feedback.shared, array(place.cost()));
         let now = shared.limiter.clock().now();
-        shared.change(|state| lose(state, units, now));
+        shared.change(|state| match is_over {
+            true => state.lost(units, self.sent, now),
+            false => state.count_lost(units, now),
+        });
     }
 
     /// The permits, to settle them. `None` for a call that was reported by [`Feedback::sent`].
@@ -243,7 +246,7 @@ impl<L: OwnedLimiter> Drop for Call<L> {
         if let Some(head) = self.head.take() {
             in_drop(|| drop(self.receive(Reply::Head(head.0, &head.1))));
         }
-        self.lose(State::lost);
+        self.lose(true);
     }
 }
 
@@ -352,8 +355,9 @@ impl<L: OwnedLimiter> Feedback<L> {
         place: Grant<'static, Gate>,
         before: Duration,
     ) -> Call<L> {
-        self.shared.state.lock().send(array(place.cost()));
-        let sent = self.shared.limiter.clock().now();
+        let ahead = self.shared.state.lock().send(array(place.cost()));
+        let waited = place.limited_by().map(Part::index) == Some(STATED);
+        let sent = Sent { at: self.shared.limiter.clock().now(), ahead, waited };
         Call { feedback: self.clone(), grant, before, place: Some(place), sent, head: None }
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn array((a, b, c, d): Units) -> [u32; 4] {
 }
 
 /// The parts of the policy: the server's statements, and the learned rate.
-const STATED: usize = 0;
+pub(super) const STATED: usize = 0;
 pub(super) const LEARNED: usize = 1;
 
 /// The capacity of the bucket. More would exceed servers without a burst; fewer would delay calls that arrive together by
@@ -139,6 +139,8 @@ pub(super) struct Gate {
     pub(super) closed: u64,
     /// No answer has arrived yet.
     pub(super) is_new: bool,
+    /// How many requests may be in flight, as learned.
+    pub(super) places: u64,
 }
 
 /// The calls in flight, and the bucket of the learned rate.
@@ -159,6 +161,7 @@ impl Gate {
         pace: Pace::NONE,
         closed: 0,
         is_new: false,
+        places: u64::MAX,
     };
 
     /// Whether the change from `old` closes the gate: a call that has passed and was not sent asks again.
@@ -202,7 +205,10 @@ impl Gate {
         let each = self.caps.iter().zip(passed.out).zip(array(cost));
         let asked = each.filter(|&(_, n)| n > 0);
         let ready = asked.map(|((cap, out), n)| cap.ready_at(out, now, n.into()));
-        ready.fold(Ready::At(self.first(passed, cost)), Ready::and)
+        let ready = ready.fold(Ready::At(self.first(passed, cost)), Ready::and);
+        let requests = passed.out[0].saturating_add(cost.0.into());
+        let is_full = passed.out[0] > 0 && requests > self.places;
+        if is_full { ready.and(Ready::NotBefore(now)) } else { ready }
     }
 
     /// Few calls go until the first answer: it may say that the quota is small.
@@ -283,6 +289,7 @@ impl Policy for Gate {
     fn available(&self, passed: &Passed, now: Nanos) -> Units {
         let left = |unit: usize| {
             let at = if now < self.opens() { 0 } else { self.caps[unit].remaining_at(now) };
+            let at = if unit == 0 { at.min(self.places) } else { at };
             u32::try_from(at.saturating_sub(passed.out[unit])).unwrap_or(u32::MAX)
         };
         (left(0), left(1), left(2), left(3))

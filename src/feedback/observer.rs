@@ -9,6 +9,7 @@ use super::answer::{Answer, Unit};
 use super::dialect::Dialects;
 use super::gate::{Gate, Units};
 use super::headers::Judged;
+use super::places::Sent;
 use super::server_state::ServerState;
 use super::state::{Action, FeedbackStats, State};
 use super::text::When;
@@ -222,7 +223,7 @@ impl<L: OwnedLimiter> Shared<L> {
     /// Learns from the answer to a call that was sent then for these units. `waited`: for the learned rate.
     pub(super) fn learn(
         &self,
-        sent: Nanos,
+        sent: Sent,
         units: [u32; 4],
         answer: &Answer,
         waited: bool,
@@ -245,7 +246,8 @@ impl<L: OwnedLimiter> Shared<L> {
         let named = named.map(|wait| wait.after(Duration::ZERO));
         let (is_dated, is_accepted) = (answer.date.is_some(), answer.is_accepted());
         let max = self.options.max_wait;
-        let observed = Observation { sent, now, calendar, is_dated, is_accepted, named, max };
+        let (call, sent) = (sent, sent.at);
+        let observed = Observation { sent, call, now, calendar, is_dated, is_accepted, named, max };
         self.change(|state| {
             state.answered(units);
             state.learn(&observed, units, answer, (waited, waiting))

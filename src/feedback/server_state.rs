@@ -42,6 +42,8 @@ pub struct ServerState {
     pub is_down: bool,
     /// What the server said that remains of its windows that last, and how long from now.
     pub meters: Vec<(Unit, Meter)>,
+    /// How many calls may be under way, if that is [learned](super::FeedbackBuilder::learn_in_flight).
+    pub places: Option<u64>,
     /// The calls that were sent and not answered.
     pub under_way: u64,
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::answer::{Answer, Meter, Unit, Verdict};
 use super::gate::Gate;
 use super::learner::{Learner, Pace, Recent, Search};
+use super::places::{Places, Sent};
 use super::server_state::ServerState;
 use super::text::When;
 use super::window::{Calendar, Observation, Order, ROUNDED, Window};
@@ -73,6 +74,8 @@ pub(super) struct State {
     search: Option<Box<Search>>,
     /// `None` until the first refusal that no quota explains, unless a first rate is given.
     learner: Option<Box<Learner>>,
+    /// Learned places in flight, if they are, and where they begin.
+    places: Option<(Places, u32)>,
     /// Accepted calls of the last time.
     recent: Recent,
     /// When the last refusal arrived, or zero. Answers to calls that were sent before it say nothing of the time after it.
@@ -92,13 +95,14 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(search: Option<Box<Search>>, now: Nanos) -> Self {
+    pub(super) fn new(search: Option<Box<Search>>, places: Option<u32>, now: Nanos) -> Self {
         let recent = Recent::new(now);
         Self {
             windows: Default::default(),
             calendar: Calendar::default(),
             learner: Self::first_learner(search.as_deref(), now, &recent),
             search,
+            places: places.map(|start| (Places::new(start, now), start)),
             recent,
             refused_at: Nanos::ZERO,
             refusals: 0,
@@ -130,12 +134,13 @@ impl State {
     pub(super) fn gate(&self) -> Gate {
         let is_known = self.windows.iter().any(Window::is_known);
         let (is_new, closed) = (self.stats.answers == 0, self.closed);
+        let places = self.places.as_ref().map_or(u64::MAX, |(places, _)| places.level());
         if !is_known && self.learner.is_none() && self.paused_until == Nanos::ZERO {
-            return Gate { is_new, closed, ..Gate::OPEN };
+            return Gate { is_new, closed, places, ..Gate::OPEN };
         }
         let caps = self.windows.each_ref().map(Window::cap);
         let pace = self.learner.as_ref().map_or(Pace::NONE, |learner| learner.pace());
-        Gate { caps, shut_until: self.paused_until, pace, closed, is_new }
+        Gate { caps, shut_until: self.paused_until, pace, closed, is_new, places }
     }
 
     /// The learned pace, if there is one.
@@ -152,6 +157,7 @@ impl State {
             lowered: learner.and_then(|learner| learner.lowered()).map(|at| now.since(at)),
             is_down: learner.is_some_and(|learner| learner.is_down()),
             meters: windows.filter_map(|(unit, window)| Some((unit, window.meter(now)?))).collect(),
+            places: self.places.as_ref().map(|(places, _)| places.found()),
             under_way: self.in_flight[Unit::Requests.index()],
         }
     }
@@ -175,11 +181,13 @@ impl State {
             && self.windows.iter().all(|window| window.reset().is_none_or(|reset| reset <= now))
     }
 
-    /// Counts a call that was sent.
-    pub(super) fn send(&mut self, units: [u32; 4]) {
+    /// Counts a call that was sent. Returns the requests that were in flight before.
+    pub(super) fn send(&mut self, units: [u32; 4]) -> u64 {
+        let ahead = self.in_flight[Unit::Requests.index()];
         for (in_flight, n) in self.in_flight.iter_mut().zip(units) {
             *in_flight += u64::from(n);
         }
+        ahead
     }
 
     pub(super) fn answered(&mut self, units: [u32; 4]) {
@@ -189,9 +197,16 @@ impl State {
     }
 
     /// Counts a call in flight whose answer will not arrive.
-    pub(super) fn lost(&mut self, units: [u32; 4], now: Nanos) {
+    pub(super) fn lost(&mut self, units: [u32; 4], sent: Sent, now: Nanos) {
         self.answered(units);
+        self.over(units, sent, now, false);
         self.count_lost(units, now);
+    }
+
+    fn over(&mut self, units: [u32; 4], sent: Sent, now: Nanos, is_good: bool) {
+        if let Some((places, _)) = &mut self.places {
+            places.over(now, sent, units[Unit::Requests.index()], is_good);
+        }
     }
 
     /// Counts the units of a call that the server may have counted.
@@ -206,6 +221,7 @@ impl State {
         self.windows.iter_mut().for_each(Window::open);
         self.recent = Recent::new(now);
         self.learner = Self::first_learner(self.search.as_deref(), now, &self.recent);
+        self.places = self.places.take().map(|(_, start)| (Places::new(start, now), start));
         self.refusals = 0;
         (self.paused_until, self.exhausted_until) = (Nanos::ZERO, Nanos::ZERO);
     }
@@ -242,12 +258,16 @@ impl State {
             self.stats.stale += u64::from(order == Order::Stale);
             any |= order != Order::Stale;
         }
+        let is_good = answer.is_accepted() && answer.status < 500 && answer.status != 408;
+        if answer.verdict != Verdict::Refused {
+            self.over(units, observed.call, now, is_good);
+        }
         if answer.verdict == Verdict::Accepted {
             if is_news {
                 self.refusals = 0;
             }
             // 408: the call waited too long in a queue of the server.
-            if answer.status < 500 && answer.status != 408 {
+            if is_good {
                 self.recent.count(now);
                 if let Some(learner) = &mut self.learner {
                     learner.good(now, observed.sent, waited);
@@ -369,7 +389,11 @@ impl State {
         let Some(wait) = wait else {
             if answer.verdict == Verdict::Refused {
                 self.refused_at = now;
-                self.learner(now).0.refused(now, sent, None);
+                let in_flight = self.in_flight[Unit::Requests.index()];
+                let others = observed.call.ahead.max(in_flight);
+                if self.places.as_mut().is_none_or(|(places, _)| !places.refused(now, others)) {
+                    self.learner(now).0.refused(now, sent, None);
+                }
             } else {
                 self.fail(observed);
             }

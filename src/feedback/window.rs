@@ -22,6 +22,7 @@ use std::time::Duration;
 use self::own_calls::OwnCalls;
 use super::answer::Meter;
 use super::gate::Cap;
+use super::places::Sent;
 use super::text::When;
 use crate::units::Nanos;
 
@@ -29,6 +30,8 @@ use crate::units::Nanos;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observation {
     pub(super) sent: Nanos,
+    /// Beside which other calls.
+    pub(super) call: Sent,
     pub(super) now: Nanos,
     /// The server's calendar, or else ours, since the epoch.
     pub(super) calendar: Duration,

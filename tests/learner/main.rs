@@ -6,6 +6,7 @@
 mod clients;
 mod page;
 mod picture;
+mod places;
 mod random;
 mod real;
 mod rows;

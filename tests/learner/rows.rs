@@ -12,7 +12,7 @@ use crate::server::{Fields, Rule};
 
 const OURS: Kind = Kind::Ours;
 
-fn seeds(default: u64) -> Range<u64> {
+pub(crate) fn seeds(default: u64) -> Range<u64> {
     let number = |name, default| {
         env::var(name).map_or(default, |value| value.parse::<u64>().expect("a number"))
     };
@@ -22,14 +22,14 @@ fn seeds(default: u64) -> Range<u64> {
 
 /// The bounds that were not kept. A row says all of them at once.
 #[derive(Default)]
-struct Misses(Vec<String>);
+pub(crate) struct Misses(Vec<String>);
 
 impl Misses {
-    fn at_least(&mut self, what: &str, value: f64, bound: f64) {
+    pub(crate) fn at_least(&mut self, what: &str, value: f64, bound: f64) {
         self.check(what, ">=", value, bound, value >= bound);
     }
 
-    fn at_most(&mut self, what: &str, value: f64, bound: f64) {
+    pub(crate) fn at_most(&mut self, what: &str, value: f64, bound: f64) {
         self.check(what, "<=", value, bound, value <= bound);
     }
 

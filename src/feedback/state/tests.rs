@@ -10,7 +10,7 @@ use crate::feedback::learner::tests::at;
 use crate::feedback::window::tests::observed;
 
 fn fresh() -> State {
-    State::new(None, at(0))
+    State::new(None, None, at(0))
 }
 
 fn read(status: u16, fields: &[(&str, &str)]) -> Answer {
@@ -88,7 +88,7 @@ fn nothing_left_pauses_the_limiter_until_the_reset_or_until_more_is_there() {
 fn a_server_that_refuses_again_soon_after_its_time_gets_calls_more_slowly() {
     let rate = |again: u64| {
         let search = Search { start: 100.0, ..Search::default() };
-        let mut state = State::new(Some(Box::new(search)), at(0));
+        let mut state = State::new(Some(Box::new(search)), None, at(0));
         let refused = read(429, &[("retry-after", "10")]);
         hear(&mut state, (10, 10), &refused);
         hear(&mut state, (again - 1, again), &refused);
@@ -104,7 +104,7 @@ fn a_server_that_refuses_again_soon_after_its_time_gets_calls_more_slowly() {
 #[test]
 fn a_503_with_a_time_between_good_calls_lowers_the_rate() {
     let search = Search { start: 100.0, ..Search::default() };
-    let mut state = State::new(Some(Box::new(search)), at(0));
+    let mut state = State::new(Some(Box::new(search)), None, at(0));
     let refused = read(503, &[("retry-after", "10")]);
     hear(&mut state, (10, 10), &refused);
     hear(&mut state, (119, 119), &read(200, &[]));

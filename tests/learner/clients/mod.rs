@@ -2,7 +2,10 @@
 
 mod aws;
 mod backoff;
+mod in_flight;
 mod ours;
+
+pub(crate) use in_flight::{Aimd, Fixed, Learned};
 
 use std::rc::Rc;
 
