@@ -356,7 +356,7 @@ impl<P: Policy> RateLimiter<P> {
         self.line.observer.report(&Event::Resumed);
     }
 
-    /// Begins anew; see [`Limiter::reset`](crate::Limiter::reset).
+    /// Begins anew; see [`Limiter::reset`].
     pub fn reset(&self) {
         self.line.with_lock(|inner, now| inner.reset(now));
     }
@@ -371,7 +371,7 @@ impl<P: Policy> RateLimiter<P> {
         Ok(grant)
     }
 
-    /// How long a call for `n` permits would wait if it came now; see [`Limiter::would_wait`](crate::Limiter::would_wait).
+    /// How long a call for `n` permits would wait if it came now; see [`Limiter::would_wait`].
     ///
     /// # Errors
     ///

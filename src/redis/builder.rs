@@ -147,8 +147,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
     }
 
     /// The maximum number of callers of a key that wait in this process, including callers whose request is
-    /// in flight; by default 100,000, so that a slow Redis does not exhaust the memory of its clients. See
-    /// [`RateLimiter::max_waiters`](crate::RateLimiter::max_waiters).
+    /// in flight; by default 100,000, so that a slow Redis does not exhaust the memory of its clients.
     pub fn max_waiters(self, waiters: usize) -> Self {
         self.with(|options| options.max_waiters = waiters)
     }

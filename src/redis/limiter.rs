@@ -215,7 +215,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         Ok(())
     }
 
-    /// Closes **all** keys in this process, those that come later included; see [`Limiter::close`](crate::Limiter::close).
+    /// Closes **all** keys in this process, those that come later included; see [`Limiter::close`].
     /// [`close`](Self::close) closes the key of this handle.
     ///
     /// ```no_run
@@ -230,11 +230,11 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.keys.close(End::Close);
     }
 
-    /// Closes all keys to new callers, and serves their queues; see [`Limiter::drain`](crate::Limiter::drain).
+    /// Closes all keys to new callers, and serves their queues; see [`Limiter::drain`].
     ///
     /// # Cancel safety
     ///
-    /// As [`Limiter::drain`](crate::Limiter::drain).
+    /// As [`Limiter::drain`].
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
