@@ -314,6 +314,13 @@ fn a_refund_across_a_change_brings_no_old_word_back() {
     // A refund behind a change publishes its parameters too: two preemptions did not end in a quarter of an hour.
     check_with_refunds::<SmoothBursty>(1, &[&[Try(1)], &[SetPolicy(7), TryAndRefund(3)]]);
     check_with_refunds::<SmoothBursty>(2, &[&[Try(1)], &[TryAndRefund(3), SetPolicy(1)]]);
+    check_with_refunds::<SmoothBursty>(1, &[&[Try(1), Try(1)], &[TryAndRefund(3), SetPolicy(7)]]);
+}
+
+#[test]
+#[ignore = "takes minutes: run it after a change of the word"]
+fn a_refund_before_a_change_brings_no_old_word_back_to_two_calls() {
+    use Call::{SetPolicy, Try, TryAndRefund};
     check_with_refunds::<SmoothBursty>(2, &[&[Try(1), Try(1)], &[TryAndRefund(3), SetPolicy(7)]]);
 }
 
