@@ -246,8 +246,7 @@ impl<L: OwnedLimiter> Shared<L> {
         let named = named.map(|wait| wait.after(Duration::ZERO));
         let (is_dated, is_accepted) = (answer.date.is_some(), answer.is_accepted());
         let max = self.options.max_wait;
-        let (call, sent) = (sent, sent.at);
-        let observed = Observation { sent, call, now, calendar, is_dated, is_accepted, named, max };
+        let observed = Observation { sent, now, calendar, is_dated, is_accepted, named, max };
         self.change(|state| {
             state.answered(units);
             state.learn(&observed, units, answer, (waited, waiting))

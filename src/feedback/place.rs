@@ -24,7 +24,7 @@ use crate::units::Nanos;
 use crate::wait_queue::End;
 
 /// A caller in one of the two queues.
-#[allow(missing_debug_implementations)] // nobody holds one
+#[allow(missing_debug_implementations)] // no program holds one
 pub struct Passing<L: OwnedLimiter> {
     feedback: Feedback<L>,
     ask: Ask<L::Cost>,

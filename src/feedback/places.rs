@@ -34,7 +34,7 @@ const WIDEST: f64 = 2.0;
 /// A mean is known once its error is this part of the distance, of logarithms; or after so many answers.
 const KNOWN: f64 = 0.16;
 const SAMPLE: f64 = 150.0;
-/// Times vary: somewhat too many places cost little, and too few cost answers. So many errors of the mean are added.
+/// Times vary: somewhat too many places cost little, and too few cost answers. This many errors of the mean are added.
 const ERRORS: f64 = 1.2;
 
 /// The answers of a place between two pairs, and the longest time unless the last pair changed the number by less than
@@ -94,6 +94,7 @@ impl Times {
 
 #[derive(Debug)]
 pub(super) struct Places {
+    pub(super) start: u32,
     /// The right number, as far as it is known.
     n: f64,
     /// How many are in force.
@@ -121,6 +122,7 @@ pub(super) struct Places {
 impl Places {
     pub(super) fn new(start: u32, now: Nanos) -> Self {
         let mut places = Self {
+            start,
             n: f64::from(start.max(1)),
             level: start,
             phase: Phase::Low,
@@ -269,7 +271,7 @@ impl Places {
         self.enter(next, now);
     }
 
-    /// A server refused a call beside so many others, without a time. Returns whether fewer places help: a call alone is
+    /// A server refused a call beside this many others, without a time. Returns whether fewer places help: a call alone is
     /// refused for another reason.
     pub(super) fn refused(&mut self, now: Nanos, others: u64) -> bool {
         let cap = u32::try_from(others).unwrap_or(u32::MAX);

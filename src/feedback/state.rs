@@ -74,8 +74,8 @@ pub(super) struct State {
     search: Option<Box<Search>>,
     /// `None` until the first refusal that no quota explains, unless a first rate is given.
     learner: Option<Box<Learner>>,
-    /// Learned places in flight, if they are, and where they begin.
-    places: Option<(Places, u32)>,
+    /// Places in flight, if they are learned.
+    places: Option<Places>,
     /// Accepted calls of the last time.
     recent: Recent,
     /// When the last refusal arrived, or zero. Answers to calls that were sent before it say nothing of the time after it.
@@ -102,7 +102,7 @@ impl State {
             calendar: Calendar::default(),
             learner: Self::first_learner(search.as_deref(), now, &recent),
             search,
-            places: places.map(|start| (Places::new(start, now), start)),
+            places: places.map(|start| Places::new(start, now)),
             recent,
             refused_at: Nanos::ZERO,
             refusals: 0,
@@ -134,7 +134,7 @@ impl State {
     pub(super) fn gate(&self) -> Gate {
         let is_known = self.windows.iter().any(Window::is_known);
         let (is_new, closed) = (self.stats.answers == 0, self.closed);
-        let places = self.places.as_ref().map_or(u64::MAX, |(places, _)| places.level());
+        let places = self.places.as_ref().map_or(u64::MAX, Places::level);
         if !is_known && self.learner.is_none() && self.paused_until == Nanos::ZERO {
             return Gate { is_new, closed, places, ..Gate::OPEN };
         }
@@ -157,7 +157,7 @@ impl State {
             lowered: learner.and_then(|learner| learner.lowered()).map(|at| now.since(at)),
             is_down: learner.is_some_and(|learner| learner.is_down()),
             meters: windows.filter_map(|(unit, window)| Some((unit, window.meter(now)?))).collect(),
-            places: self.places.as_ref().map(|(places, _)| places.found()),
+            places: self.places.as_ref().map(Places::found),
             under_way: self.in_flight[Unit::Requests.index()],
         }
     }
@@ -204,7 +204,7 @@ impl State {
     }
 
     fn over(&mut self, units: [u32; 4], sent: Sent, now: Nanos, is_good: bool) {
-        if let Some((places, _)) = &mut self.places {
+        if let Some(places) = &mut self.places {
             places.over(now, sent, units[Unit::Requests.index()], is_good);
         }
     }
@@ -221,7 +221,7 @@ impl State {
         self.windows.iter_mut().for_each(Window::open);
         self.recent = Recent::new(now);
         self.learner = Self::first_learner(self.search.as_deref(), now, &self.recent);
-        self.places = self.places.take().map(|(_, start)| (Places::new(start, now), start));
+        self.places = self.places.as_ref().map(|places| Places::new(places.start, now));
         self.refusals = 0;
         (self.paused_until, self.exhausted_until) = (Nanos::ZERO, Nanos::ZERO);
     }
@@ -242,7 +242,7 @@ impl State {
         let short = if answer.is_refused() { self.short(units, answer) } else { Vec::new() };
         let was_known = answer.is_refused() && self.record_refusal(observed, answer, &short);
         // Sent after the last refusal had arrived: only such a call ends its pause.
-        let is_news = observed.sent >= self.refused_at;
+        let is_news = observed.sent.at >= self.refused_at;
         for unit in Unit::ALL {
             let Some(meter) = answer.meter(unit) else { continue };
             if meter.remaining.is_none() {
@@ -260,7 +260,7 @@ impl State {
         }
         let is_good = answer.is_accepted() && answer.status < 500 && answer.status != 408;
         if answer.verdict != Verdict::Refused {
-            self.over(units, observed.call, now, is_good);
+            self.over(units, observed.sent, now, is_good);
         }
         if answer.verdict == Verdict::Accepted {
             if is_news {
@@ -270,14 +270,14 @@ impl State {
             if is_good {
                 self.recent.count(now);
                 if let Some(learner) = &mut self.learner {
-                    learner.good(now, observed.sent, waited);
+                    learner.good(now, observed.sent.at, waited);
                 }
             } else {
                 self.fail(observed);
             }
             for unit in Unit::ALL {
                 let window = &mut self.windows[unit.index()];
-                if window.has_ended(observed.sent) && answer.meter(unit).is_none() {
+                if window.has_ended(observed.sent.at) && answer.meter(unit).is_none() {
                     window.open();
                 }
             }
@@ -319,18 +319,18 @@ impl State {
             return false;
         }
         let named = answer.wait.map(|wait| observed.wait(wait));
-        let early = self.windows.each_ref().map(|window| window.is_early(observed.sent));
+        let early = self.windows.each_ref().map(|window| window.is_early(observed.sent.at));
         let meant = short.iter().map(|&(unit, ..)| unit.index());
         if !short.is_empty() && { meant }.all(|unit| early[unit]) {
             short.iter().for_each(|&(unit, ..)| self.windows[unit.index()].was_early());
             return false;
         }
-        let was_known = self.windows.iter().any(|window| window.was_known(observed.sent));
+        let was_known = self.windows.iter().any(|window| window.was_known(observed.sent.at));
         for (window, unit) in self.windows.iter_mut().zip(Unit::ALL) {
             let is_short = short.iter().find(|(other, ..)| *other == unit);
             let is_meant = short.is_empty() || is_short.is_some();
-            if window.was_known(observed.sent) && is_meant {
-                window.distrust(observed.sent >= self.refused_at);
+            if window.was_known(observed.sent.at) && is_meant {
+                window.distrust(observed.sent.at >= self.refused_at);
             }
             if let Some(&(_, meter, cost)) = is_short {
                 window.record_refusal(observed, meter, cost, named);
@@ -342,14 +342,14 @@ impl State {
     /// Records a failure: the server gave no good answer.
     fn fail(&mut self, observed: &Observation) {
         let (learner, recent) = self.learner(observed.now);
-        learner.failed(observed.now, observed.sent, recent);
+        learner.failed(observed.now, observed.sent.at, recent);
     }
 
     /// The time that a refusal names. Some servers cut it to whole seconds and then name zero when it is over. After that happened
     /// twice, a second is added.
     fn heard_wait(&mut self, observed: &Observation, wait: When) -> Duration {
         let named = observed.wait(wait);
-        let (over, sent) = (self.paused_until, observed.sent);
+        let (over, sent) = (self.paused_until, observed.sent.at);
         if named.is_zero() && over > Nanos::ZERO && over <= sent && sent.since(over) < ROUNDED {
             self.cut_times += 1;
         }
@@ -370,7 +370,7 @@ impl State {
         was_known: bool,
     ) -> Option<Duration> {
         self.stats.refused += 1;
-        let (now, sent) = (observed.now, observed.sent);
+        let (now, sent) = (observed.now, observed.sent.at);
         // Calls that were in flight together are refused together.
         let again = self.refusals.saturating_sub(u32::from(!is_news));
         self.refusals += u32::from(is_news);
@@ -390,8 +390,8 @@ impl State {
             if answer.verdict == Verdict::Refused {
                 self.refused_at = now;
                 let in_flight = self.in_flight[Unit::Requests.index()];
-                let others = observed.call.ahead.max(in_flight);
-                if self.places.as_mut().is_none_or(|(places, _)| !places.refused(now, others)) {
+                let others = observed.sent.ahead.max(in_flight);
+                if self.places.as_mut().is_none_or(|places| !places.refused(now, others)) {
                     self.learner(now).0.refused(now, sent, None);
                 }
             } else {

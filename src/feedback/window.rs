@@ -29,9 +29,7 @@ use crate::units::Nanos;
 /// An answer: when its call was sent, when it arrived, and the calendar time then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observation {
-    pub(super) sent: Nanos,
-    /// Beside which other calls.
-    pub(super) call: Sent,
+    pub(super) sent: Sent,
     pub(super) now: Nanos,
     /// The server's calendar, or else ours, since the epoch.
     pub(super) calendar: Duration,
@@ -114,7 +112,7 @@ impl Observation {
         let (earliest, id) = match (reset, self.is_dated) {
             (Some(When::After(_)), _) => {
                 let rounded = if after.subsec_nanos() == 0 { ROUNDED } else { Duration::ZERO };
-                (self.sent.saturating_add(after.saturating_sub(rounded)), None)
+                (self.sent.at.saturating_add(after.saturating_sub(rounded)), None)
             }
             (Some(When::At(at)), true) => {
                 // A time from now on is more exact than the difference of two dates, but not one that was cut to zero.
@@ -125,7 +123,7 @@ impl Observation {
                     let named = self.reset(Some(When::After(named)));
                     return Reset { id: Some(at), is_named: true, ..named };
                 }
-                let earliest = self.sent.saturating_add(after);
+                let earliest = self.sent.at.saturating_add(after);
                 (earliest.saturating_sub(ROUNDED + OLD), Some(at))
             }
             (Some(When::At(at)), false) => (latest, Some(at)),
@@ -265,7 +263,7 @@ impl Window {
         if !is_first || reset.id.is_none() || !observed.is_dated {
             return;
         }
-        let most = reset.latest.since(observed.sent).as_secs().max(1);
+        let most = reset.latest.since(observed.sent.at).as_secs().max(1);
         let Some(length) = self.length else {
             // A time from now on tells it; otherwise dates may be late by a second each.
             let least = if reset.is_named { most } else { most.saturating_sub(2).max(1) };
@@ -335,7 +333,7 @@ impl Window {
         let is_near = meter.reset.is_some_and(|reset| observed.knows(reset));
         let reset_after = if is_near { reset.latest.since(observed.now) } else { Duration::ZERO };
         if observed.is_accepted {
-            self.own.record((observed.sent, observed.now), meter, (cost, out), reset_after);
+            self.own.record((observed.sent.at, observed.now), meter, (cost, out), reset_after);
         }
         if order == Order::Stale {
             return order;
@@ -347,10 +345,10 @@ impl Window {
         }
         // Keep the earliest reset of the window.
         let is_same = self.is_sliding || order == Order::Newer;
-        let is_earlier = is_near && is_same && observed.sent < self.first;
+        let is_earlier = is_near && is_same && observed.sent.at < self.first;
         self.first = if is_earlier { self.first.min(reset.latest) } else { reset.latest };
         // Learn how many permits a window begins with.
-        let is_new = order == Order::First && self.has_ended(observed.sent);
+        let is_new = order == Order::First && self.has_ended(observed.sent.at);
         if is_new && meter.reset.is_some() && !self.is_distrusted {
             // One that began with all of its quota will do so again, but not a sliding one, or one without a known end.
             let all = remaining.saturating_add(cost).saturating_add(out);
@@ -380,9 +378,9 @@ impl Window {
             return;
         }
         // Compare with an answer that had arrived before this call was sent.
-        let here = Baseline { remaining, sent: observed.sent, at: observed.now, besides: 0 };
+        let here = Baseline { remaining, sent: observed.sent.at, at: observed.now, besides: 0 };
         let baseline = self.baseline.get_or_insert(here);
-        if observed.sent < baseline.at {
+        if observed.sent.at < baseline.at {
             baseline.besides = baseline.besides.saturating_add(cost);
             return;
         }
@@ -405,7 +403,7 @@ impl Window {
         let before = self.risen.replace(baseline.sent);
         let length = match span {
             When::After(length) => length,
-            When::At(_) => reset.earliest.since(observed.sent),
+            When::At(_) => reset.earliest.since(observed.sent.at),
         };
         let is_again = before.is_some_and(|before| observed.now.since(before) < length);
         let counted = cost.saturating_add(out).saturating_add(baseline.besides);
@@ -432,7 +430,7 @@ impl Window {
             _ => (reset.earliest > last.reset.latest, reset.latest < last.reset.earliest),
         };
         let is_over = self.has_ended(observed.now);
-        if observed.sent >= last.at || observed.sent >= last.reset.latest {
+        if observed.sent.at >= last.at || observed.sent.at >= last.reset.latest {
             // Sent after the newest answer had arrived.
             if later || is_over { Order::First } else { Order::Newer }
         } else if later && !(self.is_log() && remaining > last.remaining) {
@@ -502,7 +500,7 @@ impl Window {
         });
         if is_early && is_share {
             self.is_steady = Some(true);
-        } else if self.was_known(observed.sent) && !self.is_sliding {
+        } else if self.was_known(observed.sent.at) && !self.is_sliding {
             // The call should have fitted.
             self.is_steady = if is_early { None } else { Some(false) };
         }
@@ -594,7 +592,7 @@ impl Window {
                 is_refilling: true,
             };
         }
-        // By then a call that is counted is one window old, if nobody else uses the quota: one call tries, as far as the reset
+        // By then a call that is counted is one window old, if no other client uses the quota: one call tries, as far as the reset
         // was rounded up.
         let by_age = self.own.full_until(limit).filter(|_| !self.is_distrusted);
         let alone =

@@ -264,7 +264,7 @@ impl<Q: ToOwned + fmt::Debug + ?Sized, P: Policy> fmt::Debug for AtKey<'_, '_, Q
 }
 
 /// Where a caller of a key stands: at the limiter of the key, once it has asked.
-#[allow(missing_debug_implementations)] // nobody holds one
+#[allow(missing_debug_implementations)] // no program holds one
 #[derive(Default)]
 pub enum KeyPlace<P: Policy> {
     #[default]

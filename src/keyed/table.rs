@@ -58,7 +58,7 @@ impl<K, P: Policy> Table<K, P> {
 }
 
 impl<K: Hash, P: Policy> Part<K, P> {
-    /// Locks the shard. What it holds is exact then: a grant that is kept has been recorded.
+    /// Locks the shard. What it holds is exact then: the open grant has been recorded.
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, Shard<K, P>> {
         let mut shard = self.shard.lock();

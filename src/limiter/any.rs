@@ -155,7 +155,7 @@ impl<L: OwnedLimiter> Stages<AnyGrant<L::Cost>> for Acquire<L> {
 }
 
 /// A caller of a limiter without its type.
-#[allow(missing_debug_implementations)] // nobody holds one
+#[allow(missing_debug_implementations)] // no program holds one
 pub struct AnyCaller<C: Cost> {
     caller: Box<dyn Stages<AnyGrant<C>>>,
     /// In shadow mode: its cost, and what hears of its refusal.

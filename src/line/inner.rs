@@ -67,7 +67,7 @@ impl<P: Policy> Change<P> {
 }
 
 /// Where a caller of a line stands.
-#[allow(missing_debug_implementations)] // nobody holds one
+#[allow(missing_debug_implementations)] // no program holds one
 #[derive(Default)]
 pub enum Caller<P: Policy> {
     #[default]

@@ -24,7 +24,7 @@ use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, End, WaiterId};
 
 /// Where a caller stands.
-#[allow(missing_debug_implementations)] // nobody holds one
+#[allow(missing_debug_implementations)] // no program holds one
 pub struct RedisPlace<P: Scripted> {
     /// The time of the first poll.
     arrived: Option<Nanos>,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use futures::FutureExt;
 
-use crate::clients::{Aimd, Client, Fixed, Learned};
+use crate::clients::{self, Aimd, Client, Fixed};
 use crate::random::Random;
 use crate::rows::{Misses, seeds};
 use crate::server::{Answer, Request};
@@ -113,7 +113,7 @@ fn run(pool: Pool, seed: u64, client: impl FnOnce(&Rc<World>) -> Rc<dyn Client>)
         let (server, outcome) = (Rc::clone(&server), Rc::clone(&outcome));
         world.clone().spawn(async move {
             loop {
-                let sent = client.acquire(&Request::default()).await;
+                let sent = Client::acquire(&*client, &Request::default()).await;
                 let began = world.now();
                 let travel = server.borrow_mut().travel();
                 world.sleep(travel).await;
@@ -144,10 +144,10 @@ fn fixed(pool: Pool, seed: u64, n: u32) -> Run {
 }
 
 fn learned(pool: Pool, seed: u64, start: u32) -> Run {
-    run(pool, seed, |world| Rc::new(Learned::new(world, start)))
+    run(pool, seed, |world| Rc::new(clients::learned(world, start)))
 }
 
-/// Of the right number's answers at least so many, and of its p99 at most so much: as means over the seeds.
+/// Of the right number's answers at least this part, and at most this multiple of its p99: as means over the seeds.
 fn is_found(
     what: &str,
     pool: Pool,
@@ -232,7 +232,7 @@ fn calls_that_fail_by_themselves_take_no_places() {
 }
 
 /// They wait for twice the time that a call takes, so of forty at once none is answered in time; and the server works on
-/// what nobody waits for any more until half a minute later.
+/// what no caller waits for any more until half a minute later.
 #[test]
 fn callers_that_give_up_are_too_many() {
     is_found("patience", Pool { patience: 0.1, ..TEN }, 40, 10, (45.0, 60.0), WANTED);
@@ -241,21 +241,20 @@ fn callers_that_give_up_are_too_many() {
 #[test]
 fn an_idle_client_keeps_its_places() {
     let world = Rc::new(World::default());
-    let client = Rc::new(Learned::new(&world, 7));
+    let client = Rc::new(clients::learned(&world, 7));
     let sleeper = (Rc::clone(&world), Rc::clone(&client));
     world.spawn(async move {
         let (world, client) = sleeper;
         for _ in 0..1000 {
-            let sent = client.acquire(&Request::default()).await;
+            let sent = Client::acquire(&*client, &Request::default()).await;
             world.sleep(0.05).await;
             sent.answered(&Answer { status: 200, fields: Vec::new() });
             world.sleep(60.0).await;
         }
     });
     world.run_until(1e6);
-    assert_eq!(client.0.server_state().places, Some(7));
-    let calls: Vec<_> =
-        std::iter::from_fn(|| client.0.try_acquire(1).now_or_never()?.ok()).collect();
+    assert_eq!(client.server_state().places, Some(7));
+    let calls: Vec<_> = std::iter::from_fn(|| client.try_acquire(1).now_or_never()?.ok()).collect();
     assert_eq!(calls.len(), 7);
 }
 

@@ -20,8 +20,8 @@ pub(in crate::feedback) fn observed((sent, now): (u64, u64), date: Option<u64>) 
     let (sent, now) = (at(sent), at(now));
     let calendar = Duration::from_secs(date.unwrap_or(1_000_000));
     let (is_dated, max) = (date.is_some(), Duration::from_secs(3600));
-    let call = Sent { at: sent, ahead: 0, waited: false };
-    Observation { sent, call, now, calendar, is_dated, is_accepted: true, named: None, max }
+    let sent = Sent { at: sent, ahead: 0, waited: false };
+    Observation { sent, now, calendar, is_dated, is_accepted: true, named: None, max }
 }
 
 /// A window of which 50 remain for a minute from the tenth second on, by a server that sends dates or that does not.

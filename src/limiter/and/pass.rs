@@ -21,7 +21,7 @@ use crate::unwinding::in_drop;
 use crate::wait_queue::End;
 
 /// A caller on its way through both queues.
-#[allow(missing_debug_implementations)] // nobody holds one
+#[allow(missing_debug_implementations)] // no program holds one
 pub struct Passing<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
     and: And<A, B>,
     ask: Ask<A::Cost>,
@@ -277,7 +277,7 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
         first.and(second)
     }
 
-    /// An error of the first is told at once.
+    /// An error of the first is returned at once.
     fn poll_settled(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         ready!(self.first.poll_settled(context))?;
         self.second.poll_settled(context)

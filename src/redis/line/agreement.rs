@@ -1,7 +1,7 @@
 //! The policy of a key in this process and in the fleet.
 //!
 //! Each request decides by the policy of its process, unless the key has one of a higher rank: of a higher version, or of the
-//! same version and set later. A process that is told so adopts it. The script decides, because only there is one order of
+//! same version and set later. A process that reads it in a reply adopts it. The script decides, because only there is one order of
 //! events.
 
 use crate::error::ExceedsCapacity;

@@ -84,22 +84,9 @@ impl Sent for AimdCall {
 }
 
 /// This crate's, to which a 503 is a refusal.
-pub(crate) struct Learned(pub(crate) Adaptive);
-
-impl Learned {
-    pub(crate) fn new(world: &World, start: u32) -> Self {
-        let limiter = RateLimiter::with_clock(Unlimited, &world.clock);
-        let busy = Dialect { refused: &[503], ..Dialect::new("busy", &[]) };
-        let builder = Feedback::builder(limiter).dialects(Dialects::default().with(busy)).seed(1);
-        Self(builder.learn_in_flight(start).build())
-    }
-}
-
-impl Client for Learned {
-    fn acquire<'a>(&'a self, _: &'a Request) -> LocalBoxFuture<'a, Box<dyn Sent>> {
-        let acquire = self.0.acquire(1);
-        acquire
-            .map(|call| Box::new(call.expect("a limiter that waits")) as Box<dyn Sent>)
-            .boxed_local()
-    }
+pub(crate) fn learned(world: &World, start: u32) -> Adaptive {
+    let limiter = RateLimiter::with_clock(Unlimited, &world.clock);
+    let busy = Dialect { refused: &[503], ..Dialect::new("busy", &[]) };
+    let builder = Feedback::builder(limiter).dialects(Dialects::default().with(busy)).seed(1);
+    builder.learn_in_flight(start).build()
 }

@@ -5,7 +5,7 @@ mod backoff;
 mod in_flight;
 mod ours;
 
-pub(crate) use in_flight::{Aimd, Fixed, Learned};
+pub(crate) use in_flight::{Aimd, Fixed, learned};
 
 use std::rc::Rc;
 

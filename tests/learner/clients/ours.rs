@@ -38,7 +38,7 @@ pub(super) fn tokens(world: &World, requests: u32, tokens: u32, seed: u64) -> Rc
 pub(super) fn searching(world: &World, rate: f64, seed: u64) -> Rc<dyn Client> {
     let limiter = RateLimiter::with_clock(Unlimited, &world.clock);
     let builder = Feedback::builder(limiter).start(Rate::per_second(rate)).seed(seed + 1);
-    Rc::new(Searching(builder.build()))
+    Rc::new(builder.build())
 }
 
 pub(super) fn even(rate: f64) -> TokenBucket {
@@ -69,18 +69,16 @@ impl<L: OwnedLimiter> Client for Limited<L> {
     }
 }
 
-struct Searching(Adaptive);
-
-impl Client for Searching {
+impl Client for Adaptive {
     fn acquire<'a>(&'a self, _: &'a Request) -> LocalBoxFuture<'a, Box<dyn Sent>> {
-        let acquire = self.0.acquire(1);
+        let acquire = self.acquire(1);
         acquire
             .map(|call| Box::new(call.expect("a limiter that waits")) as Box<dyn Sent>)
             .boxed_local()
     }
 
     fn rate(&self) -> Option<f64> {
-        self.0.rate().map(Rate::as_per_second)
+        self.rate().map(Rate::as_per_second)
     }
 }
 
