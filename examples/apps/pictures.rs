@@ -20,9 +20,8 @@ use std::time::Duration;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use tollgate::{
-    FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, ManualClock, Nanos, Policy, Rate,
-    RateLimiter, Ready, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty,
-    SmoothWarmingUp, TokenBucket,
+    FixedWindow, InFlight, LeakyBucket, LockOut, ManualClock, Nanos, Policy, Rate, RateLimiter,
+    Ready, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
 type Failure = Box<dyn Error>;
@@ -65,16 +64,13 @@ fn main() -> Result<(), Failure> {
     rule!("smooth_warming_up", 1, SmoothWarmingUp::new(rate, 2 * second));
     rule!("token_bucket", 1, TokenBucket::new(rate, 10));
     rule!("refill_every", 1, TokenBucket::new(rate, 10).refill_every(half_second));
-    rule!("gcra", 1, Gcra::new(4, 10, second));
     rule!("leaky_bucket", 1, LeakyBucket::new(rate, 15));
-    rule!("leaky_bucket_meter", 1, LeakyBucket::meter(rate, 15));
     rule!("fixed_window", 1, FixedWindow::new(10, second).aligned(Duration::ZERO));
     rule!("sliding_window_log", 1, SlidingWindowLog::new(10, second));
     rule!("sliding_window_counter", 1, SlidingWindowCounter::new(10, second, 5));
     rule!("in_flight", 1, InFlight::new(4));
     rule!("lock_out", 1, LockOut::new(TokenBucket::new(rate, 10), 3 * second));
     rule!("tuple", (1, 1), (TokenBucket::new(rate, 10), InFlight::new(8)));
-    rule!("same", 1, Same((TokenBucket::new(rate, 10), FixedWindow::new(30, 4 * second))));
     draw_trapezoid()?;
     draw_ramp()?;
     write_urls()?;
