@@ -1,4 +1,4 @@
-//! The page: a table of what must hold, then what each part measured, with plots.
+//! The page: a table of what must hold, then what each part measured, in tables, plots and lists.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ crates, each as its own documentation does.
 
 const DECISION: &str = "A decision without a wait, over the floor: one reading of the clock and one uncontended \
     compare-exchange, what any exact decision must at least do. `awaited` is an `acquire(1).await` that is ready.";
-const RULES: &str = "Each rule (`cargo bench --bench decide`), over the same floor.";
+const THREADS: &str = "Threads on one limiter:";
 const CROWD: &str = "Tasks that wait on one limiter, by their number: processor time over that of as many plain tokio \
     sleeps until the same times / processor time of a task, us / achieved rate over the asked one / how late one task in a \
     hundred is, ms. leaky-bucket, tower and the `Semaphore` (by a task that adds permits) refill each 10 ms.";
@@ -25,10 +25,9 @@ const KEYS: &str = "A decision at a random key that is there, million calls a se
     keys. `our hash` is the one that tollgate takes.";
 
 /// A heading or none, a text, a plot or none, and the part and the figures of the table below it, if it has one.
-const TABLES: [(&str, &str, &str, &str, &[&str]); 5] = [
-    ("A decision", DECISION, "decide", "peers decide", &["x_floor"]),
-    ("", RULES, "", "decide", &["x_floor"]),
-    ("", "Threads on one limiter:", "threads", "", &[]),
+const TABLES: [(&str, &str, &str, &str, &[&str]); 4] = [
+    ("A decision", DECISION, "", "peers decide", &["x_floor"]),
+    ("", THREADS, "threads", "", &[]),
     (
         "A crowd that waits",
         CROWD,
@@ -39,27 +38,21 @@ const TABLES: [(&str, &str, &str, &str, &[&str]); 5] = [
     ("Many keys", KEYS, "", "peers keys", &["million_a_second"]),
 ];
 
-/// What the crate's own benches print, as they print it.
-const OWN: [(&str, &str, &[&str]); 2] = [
+/// What the crate's own benches measure: a text, the part, and the figure.
+const LISTS: [(&str, &str, &str); 5] = [
+    ("Each rule, over the floor (`cargo bench --bench decide`)", "decide", "x_floor"),
+    ("Heap bytes of a task that waits (`cargo bench --bench crowd`)", "crowd", "heap_bytes"),
+    ("Bytes of a key (`cargo bench --bench keys`)", "keys", "bytes"),
     (
-        "Memory, and the longest call",
-        "`cargo bench --bench crowd` and `keys`: a task that waits beside one that sleeps, and a key of a million. A loop that \
-         does nothing has the pauses of the machine.",
-        &["crowd", "keys"],
+        "Redis, server time over floor B, a script of `TIME`, `GET` and `SET` (`cargo bench --features redis --bench redis`)",
+        "redis",
+        "x_floor",
     ),
-    (
-        "Over Redis",
-        "`cargo bench --features redis --bench redis`. Floor B is a script of `TIME`, `GET` and `SET`.",
-        &["redis"],
-    ),
+    ("Bytes of a key of that server, with its name and expiry", "redis", "key_bytes"),
 ];
 
 pub fn draw(results: &Results, directory: &Path) -> Result<(), Box<dyn Error>> {
     let path = |name: &str| directory.join(name);
-    let decisions: Vec<_> = results.cells("peers decide", "x_floor");
-    let bars = decisions.into_iter().filter(|(_, kind, _)| kind != "awaited");
-    let bars: Vec<_> = bars.map(|(who, kind, figure)| (format!("{who}, {kind}"), figure)).collect();
-    plot::bars(&path("decide.svg"), "a decision that needs no wait, x floor", &bars)?;
     plot::curves(
         &path("threads.svg"),
         ["threads on one limiter", "threads", "million calls a second"],
@@ -111,14 +104,14 @@ pub fn page(results: &Results) -> String {
         }
         page += &table(figures.iter().map(|figure| results.cells(part, figure)).collect());
     }
-    for (title, text, parts) in OWN {
-        let printed: Vec<_> = parts.iter().map(|part| results.text(part)).collect();
-        let printed = printed.join("\n");
-        // What follows is in the plot.
-        let printed = printed.split("\nmany callers").next().unwrap_or_default().trim();
-        _ = write!(page, "\n## {title}\n\n{}\n\n```text\n{printed}\n```\n", wrapped(text));
+    page += "\n## By itself\n\n";
+    for (text, part, figure) in LISTS {
+        let list = results.figures(part, figure);
+        let list: Vec<_> =
+            list.iter().map(|(of, figure)| format!("{of} {}", short(*figure))).collect();
+        _ = writeln!(page, "{}\n", wrapped(&format!("{text}: {}.", list.join("; "))));
     }
-    page + "\n![curves](pictures/benchmarks/redis.svg)\n"
+    page + "![curves](pictures/benchmarks/redis.svg)\n"
 }
 
 /// In lines of at most 125 characters.

@@ -1,4 +1,4 @@
-//! Plots as SVG: bars beside each other, and curves.
+//! Plots as SVG: curves.
 
 use std::error::Error;
 use std::ops::Range;
@@ -18,39 +18,6 @@ const COLORS: [RGBColor; 8] = [
     RGBColor(140, 140, 140),
     RGBColor(90, 60, 30),
 ];
-
-/// One bar for each name, from zero.
-pub fn bars(path: &Path, title: &str, bars: &[(String, f64)]) -> Result<(), Failure> {
-    let height = 60 + 24 * u32::try_from(bars.len())?;
-    let root = SVGBackend::new(path, (760, height)).into_drawing_area();
-    root.fill(&WHITE)?;
-    let root = root.titled(title, ("sans-serif", 17))?;
-    let most = bars.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
-    let rows = bars.len() as f64;
-    let mut chart = ChartBuilder::on(&root)
-        .margin(8)
-        .margin_left(230)
-        .build_cartesian_2d(0.0..most * 1.15, rows..0.0)?;
-    for (row, (name, value)) in bars.iter().enumerate() {
-        let top = row as f64;
-        let color = COLORS[usize::from(!name.starts_with("tollgate"))].mix(0.75);
-        chart.draw_series([Rectangle::new(
-            [(0.0, top + 0.15), (*value, top + 0.85)],
-            color.filled(),
-        )])?;
-        let style = ("sans-serif", 14).into_font().color(&BLACK);
-        let said = format!("{value:.2}");
-        chart.draw_series([Text::new(said, (value + most * 0.01, top + 0.25), style)])?;
-        let (x, y) = chart.backend_coord(&(0.0, top + 0.25));
-        root.draw_text(name, &style_at_the_right(), (x - 10, y - root.get_base_pixel().1))?;
-    }
-    Ok(root.present()?)
-}
-
-fn style_at_the_right() -> TextStyle<'static> {
-    use plotters::style::text_anchor::{HPos, Pos, VPos};
-    ("sans-serif", 14).into_font().color(&BLACK).pos(Pos::new(HPos::Right, VPos::Top))
-}
 
 /// A name and its points.
 pub type Curve = (String, Vec<(f64, f64)>);

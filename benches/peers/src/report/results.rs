@@ -65,17 +65,25 @@ impl Results {
         (!values.is_empty()).then(|| median(values))
     }
 
-    /// The figure of all lines `name/case`, with the name and the case.
-    pub fn cells(&self, part: &str, figure: &str) -> Vec<(String, String, f64)> {
-        let mut cells: Vec<(String, String, f64)> = Vec::new();
-        for line in self.part(part) {
-            let Some((name, case)) = line.of().split_once('/') else { continue };
-            let Some(value) = self.get(part, line.of(), figure) else { continue };
-            if !cells.iter().any(|cell| cell.0 == name && cell.1 == case) {
-                cells.push((name.to_owned(), case.to_owned(), value));
+    /// A figure of all lines that have it, by the words at their beginning.
+    pub fn figures(&self, part: &str, figure: &str) -> Vec<(&str, f64)> {
+        let mut figures: Vec<(&str, f64)> = Vec::new();
+        for of in self.part(part).map(Line::of) {
+            let Some(value) = self.get(part, of, figure) else { continue };
+            if !figures.iter().any(|other| other.0 == of) {
+                figures.push((of, value));
             }
         }
-        cells
+        figures
+    }
+
+    /// The same of lines `name/case`, with the name and the case.
+    pub fn cells(&self, part: &str, figure: &str) -> Vec<(String, String, f64)> {
+        let cell = |(of, value): (&str, f64)| {
+            let (name, case) = of.split_once('/')?;
+            Some((name.to_owned(), case.to_owned(), value))
+        };
+        self.figures(part, figure).into_iter().filter_map(cell).collect()
     }
 
     /// The same as a curve for each name, whose cases are numbers.
@@ -89,12 +97,6 @@ impl Results {
             }
         }
         curves
-    }
-
-    /// What a part printed.
-    pub fn text(&self, part: &str) -> String {
-        let lines: Vec<_> = self.part(part).map(|line| line.text.trim_end()).collect();
-        lines.join("\n").trim().to_owned()
     }
 
     /// What `../run` says of the machine.
