@@ -11,8 +11,7 @@ use crate::units::to_millis;
 
 /// Why permits were not granted.
 ///
-/// No permit was taken, with one exception: if the store of a shared limit did not reply, permits may have been
-/// consumed; the store's error says so.
+/// No permit was taken, with one exception: if Redis did not reply, it may have charged them; the `StoreError` says so.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,19 +29,18 @@ use crate::units::to_millis;
 #[non_exhaustive]
 pub enum Error {
     /// The permits are not available now, or not within the caller's timeout: the limit is reached, the
-    /// limiter is paused, or other callers are first in the queue.
+    /// limiter is paused, or other callers are ahead in the queue.
     #[non_exhaustive]
     Denied {
         /// The wait that the same call would have needed behind the callers in the queue. `None` if it
         /// is unpredictable, because a place in flight has to be given back.
         retry_after: Option<Duration>,
-        /// The limit of a composed policy that was the last to be ready. `None` for a single rule, and in a
-        /// pause.
+        /// The limit of a composed policy that takes longest. `None` for a single rule, and in a pause.
         part: Option<Part>,
     },
     /// The request is larger than the limiter can ever grant at once. Waiting does not help.
     ExceedsCapacity(ExceedsCapacity),
-    /// The table holds its maximum number of keys, and no idle one was found to drop for a new key.
+    /// The table holds its maximum number of keys, and none of them is idle and could make room.
     #[non_exhaustive]
     TooManyKeys {
         /// The maximum number of keys.
@@ -88,7 +86,7 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    /// That of the store. The message of its own error is the message of this one.
+    /// The source of a store's error, whose message is the message of this error.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             #[cfg(feature = "redis")]

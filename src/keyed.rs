@@ -1,7 +1,7 @@
 //! A limit for each key.
 //!
-//! A key is what its policy remembers of it, and becomes a limiter when a caller waits there or keeps a grant. A
-//! `call` finds its key in the `table`, under the lock of a `shard`, and is decided by what is kept of the key.
+//! A key is the state of its policy, and becomes a limiter when a caller waits there or keeps a grant. A `call` finds its
+//! key in the `table`, under the lock of a `shard`, which decides it.
 
 pub(crate) mod at_key;
 pub(crate) mod builder;
@@ -31,24 +31,23 @@ use crate::wait_queue::End;
 
 /// A [`RateLimiter`] for each key: per customer, per host, per token.
 ///
-/// [`at`](Self::at) is the limiter of one key. Keys need no registration: an absent key is **an idle one**, as if it had
-/// long been unused.
+/// [`at`](Self::at) is the limiter of one key. Keys need no registration: an absent key is like **an idle one**, unused for
+/// long.
 ///
 /// **The number of keys is bounded**, by 1,048,576 unless [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) sets
-/// another limit. Idle keys go when new ones need their room, which changes no decision. When the limit is reached and no
-/// idle key is found, a call at a new key fails with [`Error::TooManyKeys`](crate::Error::TooManyKeys); keys in the table
-/// are not affected. A key is not idle while it has debt, a waiter, or a grant that is kept and may be settled.
+/// another limit. New keys take the room of idle ones, which changes no decision. If there is no idle key at the limit, a
+/// call at a new key fails with [`Error::TooManyKeys`](crate::Error::TooManyKeys), and calls at known keys continue. A key is
+/// not idle while it has debt, a waiter, or a grant that is kept and may be settled.
 /// [`remove_idle`](Self::remove_idle) drops all idle keys now.
 ///
 /// # Memory
 ///
-/// Each key has its own queue, with the order and the guarantees of a `RateLimiter`. The queue is created
-/// when a caller has to wait, keeps its grant beyond the next call, or holds a place in flight, and with a policy of the
-/// key's own. Until then a key of
-/// [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket), [`Gcra`](crate::Gcra) or
-/// [`LeakyBucket`](crate::LeakyBucket) is itself and one word of 8 bytes in a hash table, and a key of another policy
-/// has the policy's [state](Policy::State) beside it. No call moves more than some thousand keys when the table grows, up
-/// to ten million keys.
+/// Each key has its own queue, with the order and the guarantees of a `RateLimiter`. The queue exists from the time at which
+/// a caller waits, keeps its grant beyond the next call, or holds a place in flight, and if the key has its own policy.
+/// Until then a key of [`SmoothBursty`](crate::SmoothBursty), [`TokenBucket`](crate::TokenBucket), [`Gcra`](crate::Gcra) or
+/// [`LeakyBucket`](crate::LeakyBucket) takes its own size and 8 bytes in a hash table, and a key of another policy the size
+/// of its [state](Policy::State) besides. When the table grows, no call moves more than some thousand keys, up to ten
+/// million keys.
 ///
 /// The hash function is [foldhash](https://docs.rs/foldhash)'s fast one, with a random seed of each limiter.
 ///
@@ -78,15 +77,14 @@ pub struct KeyedRateLimiter<K, P: Policy> {
 }
 
 impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
-    /// Creates a limiter with one policy for all keys and the [system clock](Clock::system). This clock shows
-    /// real time even under `tokio::time::pause`: use [`with_clock`](Self::with_clock) with `Clock::tokio()`
-    /// there. Each key has its own state.
+    /// A limiter with one policy for all keys, each with its own state, and the [system clock](Clock::system). This clock
+    /// shows real time even under `tokio::time::pause`: use [`with_clock`](Self::with_clock) with `Clock::tokio()` there.
     #[must_use]
     pub fn new(policy: P) -> Self {
         Self::with_clock(policy, Clock::system())
     }
 
-    /// Creates a limiter with one policy for all keys and another clock.
+    /// A limiter with one policy for all keys and another clock.
     #[must_use]
     pub fn with_clock(policy: P, clock: impl Into<Clock>) -> Self {
         Self::builder(policy).clock(clock).build()

@@ -46,9 +46,9 @@
 //! # Limiters
 //!
 //! [`RateLimiter`] is one limit, [`KeyedRateLimiter`] one for each key, and, with the feature `redis`,
-//! `redis::RedisRateLimiter` one for a fleet. [`Limiter`] is the trait of them all, and [`AnyRateLimiter`] one type for
-//! them all. Each has a builder. [`Limits`] have a limit for each host, route or name, as text or from a file, and
-//! [`RateLimiters`] enforce them. [`a.and(&b)`](Limiter::and) is one limiter of two.
+//! `redis::RedisRateLimiter` one for a fleet. [`Limiter`] is the trait of all limiters, and [`AnyRateLimiter`] one type for
+//! all. [`Limits`] have a limit for each host, route or name, as text or from a file, and [`RateLimiters`] enforce them.
+//! [`a.and(&b)`](Limiter::and) is one limiter of two.
 //!
 //! ```
 //! use std::time::Duration;
@@ -76,12 +76,12 @@
 //! [`reserve`](RateLimiter::reserve) takes a place in the queue; `blocking_*` do the same on threads.
 //! [`ahead_by`](Acquire::ahead_by) puts interactive callers ahead of a batch, without starvation.
 //! [`acquire_for`](RateLimiter::acquire_for) shares one quota among many tenants: one customer's burst delays only
-//! that customer. [`run`](Limiter::run) acquires, runs a future, and gives its place back. All errors are one type, [`Error`], with [`retry_after`](Error::retry_after).
+//! that customer. [`run`](Limiter::run) acquires, runs a future, and returns its place. All errors have one type, [`Error`].
 //!
 //! # Unknown quotas
 //!
-//! With the feature `feedback` limits are learned from servers: what they say in response headers, and what they only
-//! show, by refusing calls. `feedback::Adaptive` finds the rate of a server whose quota is unknown or changes.
+//! With the feature `feedback` a limiter learns from the limits in a server's response headers, and from the calls that
+//! the server refuses. `feedback::Adaptive` finds the rate of a server whose quota is unknown or changes.
 //!
 //! # Clocks
 //!
@@ -151,8 +151,7 @@ pub use clock::{Clock, ManualClock};
 pub use config::{error::InvalidLimit, limiters::RateLimiters, limits::Limits, names::Per};
 pub use error::{Error, ExceedsCapacity, QueueLimit};
 pub use keyed::KeyedRateLimiter;
-pub use keyed::at_key::AtKey;
-pub use keyed::builder::KeyedRateLimiterBuilder;
+pub use keyed::{at_key::AtKey, builder::KeyedRateLimiterBuilder};
 pub use limiter::and::And;
 pub use limiter::and::pass::AndGrant;
 pub use limiter::any::{AnyGrant, AnyRateLimiter};
@@ -170,8 +169,7 @@ pub use policy::in_flight::InFlight;
 pub use policy::leaky_bucket::LeakyBucket;
 pub use policy::lock_out::LockOut;
 pub use policy::parts::Same;
-pub use policy::sliding_window::SlidingWindowCounter;
-pub use policy::sliding_window::SlidingWindowLog;
+pub use policy::sliding_window::{SlidingWindowCounter, SlidingWindowLog};
 pub use policy::smooth_bursty::SmoothBursty;
 pub use policy::smooth_warming_up::SmoothWarmingUp;
 pub use policy::state;

@@ -1,5 +1,5 @@
-//! What can be asked of every limiter, written once: a limiter implements [`Queue`], on which the methods, the future, the
-//! reservation and the form without a type are built.
+//! The trait of all limiters. A limiter implements [`Queue`]; the methods, the future, the reservation and
+//! [`AnyRateLimiter`](any::AnyRateLimiter) are built on it.
 
 mod acquire;
 pub(crate) mod and;
@@ -41,7 +41,7 @@ use crate::wait_queue::End;
 /// limiter is a handle: clones share one quota and one queue.
 ///
 /// These methods return futures, because a shared limiter asks a server. In process they are ready at the first
-/// poll, except for those that wait for a grant. The limiters have most of them as methods of their own.
+/// poll, unless they wait for a grant. Most limiters have the same methods without the trait.
 ///
 /// [Which limiter can do what](crate::guide::abilities) is in the guide. The trait is sealed: methods may be added.
 ///
@@ -153,8 +153,8 @@ pub trait Limiter: Queue + Clone + Send + Sync {
 
     /// Takes `n` permits, runs `future`, and gives places in flight back at its end.
     ///
-    /// The future is first polled when the permits are granted. For a call that is limited in one line, such as a query of
-    /// a database; where the grant's methods are needed, [`acquire`](Self::acquire) it.
+    /// The future is first polled when the permits are granted. For calls that need no method of the grant, such as a
+    /// database query; otherwise use [`acquire`](Self::acquire).
     ///
     /// # Errors
     ///
@@ -163,9 +163,8 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future while it waits leaves the queue and takes nothing. While `future` runs, it drops that, and
-    /// gives places in flight back; other permits stay charged, as the call may have been made. A panic of `future` does the
-    /// same.
+    /// Dropping it while it waits leaves the queue and takes nothing. Dropping it later drops `future` and returns places in
+    /// flight; other permits stay charged, as the call may have been made. A panic of `future` does the same.
     ///
     /// ```
     /// use tollgate::{InFlight, Limiter, RateLimiter};
@@ -192,8 +191,8 @@ pub trait Limiter: Queue + Clone + Send + Sync {
         }
     }
 
-    /// As [`run`](Self::run), and settles the cost by the output of `future`, as
-    /// [`metered`](Granted::metered) grants are settled: over Redis the settlement is sent and not waited for.
+    /// As [`run`](Self::run), and settles the cost by the output of `future`, as a [`metered`](Granted::metered) grant does:
+    /// over Redis it does not wait for the reply.
     ///
     /// # Errors
     ///
@@ -201,7 +200,7 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     ///
     /// # Cancel safety
     ///
-    /// As [`run`](Self::run): a call that is cancelled or panics stays charged as it was asked for.
+    /// As [`run`](Self::run): a call that is cancelled or panics stays charged with `n`.
     ///
     /// ```
     /// use tollgate::{Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
@@ -250,12 +249,12 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     /// As [`pause_for`](Self::pause_for). So is the cancel safety.
     fn resume(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// How long a call for `n` permits would wait if it came now, behind all waiters. `None` if that depends on grants that
-    /// others drop. It takes nothing and keeps no place: for a place take a [reservation](Self::reserve).
+    /// How long a call for `n` permits would wait if it arrived now, behind all waiters. `None` if that depends on when other
+    /// callers drop their grants. It takes nothing and keeps no place; a [reservation](Self::reserve) does.
     ///
-    /// Over Redis it is a request of its own. Behind callers of this process, and for several costs, the call joins the queue
-    /// there and leaves it, which counts as given up; where the queue is full, which counts as refused, it is `None`. Of two
-    /// limiters in [`and`](Self::and) it is the longer wait.
+    /// Over Redis it sends a request. Behind callers of this process, and for several costs, it joins the queue and leaves it,
+    /// which counts as given up; if the queue is full, it is `None`, which counts as refused. Of two limiters in
+    /// [`and`](Self::and) it is the longer wait.
     ///
     /// # Errors
     ///
@@ -285,9 +284,9 @@ pub trait Limiter: Queue + Clone + Send + Sync {
         n: Self::Cost,
     ) -> impl Future<Output = Result<Option<Duration>, Error>> + Send;
 
-    /// Begins anew, as a new limiter, or over Redis as an absent key: nothing is taken, owed or paused. Waiters stay in the
-    /// queue, and places in flight stay taken until their grants are dropped. Do not refund grants of before, nor settle them
-    /// at less. A `Feedback` keeps what its server said, and of two limiters in [`and`](Self::and) only the first begins anew.
+    /// Makes the limiter new, or over Redis its key absent: nothing is taken, owed or paused. Waiters stay in the queue, and
+    /// places in flight stay taken until their grants are dropped. Do not refund earlier grants, nor settle them at less. A
+    /// `Feedback` keeps what its server said, and [`and`](Self::and) resets its first limiter only.
     ///
     /// # Errors
     ///
@@ -307,13 +306,13 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     /// ```
     fn reset(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Closes the limiter for good: those that wait (futures, reservations, blocked threads) and later calls get
-    /// [`Error::Closed`]. Clones share this. Grants stay valid: they settle, refund and give places back as before, and a
-    /// caller that was granted before gets its grant, polled or not.
+    /// Closes the limiter and its clones for good: waiters (futures, reservations, blocked threads) and later calls get
+    /// [`Error::Closed`]. Grants stay valid: they settle, refund and return places as before. A caller that was granted before
+    /// gets its grant, polled or not.
     ///
     /// - [`AtKey`](crate::AtKey) closes its key, and [`KeyedRateLimiter::close`](crate::KeyedRateLimiter::close) all keys.
-    /// - Over Redis it closes the key in this process: bookings go back, and other processes go on.
-    /// - [`And`] closes its first limiter, as others may share the second: callers granted by the first go on.
+    /// - Over Redis it closes the key in this process: bookings go back, and other processes continue.
+    /// - [`And`] closes its first limiter, as others may share the second: callers granted by the first continue.
     /// - `Feedback` closes its limiter as well.
     ///
     /// ```
@@ -340,7 +339,7 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future opens nothing again: new callers are refused, and those that wait are served. After a timeout,
+    /// Dropping the future does not open the limiter: new callers are refused, and waiters are served. After a timeout,
     /// [`close`](Self::close) refuses the rest.
     ///
     /// ```
@@ -374,7 +373,7 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     #[doc(hidden)]
     fn end(&self, end: End<'_>) -> bool;
 
-    /// How much of the limit is left; over Redis this is a request of its own.
+    /// How much of the limit is left; over Redis this sends a request.
     ///
     /// # Errors
     ///
@@ -405,8 +404,8 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     fn queue_len(&self) -> usize;
 
     /// The permits that callers of this process wait for, all costs together: what
-    /// [`max_queued_permits`](crate::RateLimiterBuilder::max_queued_permits) bounds. Of a `Feedback` only those that wait
-    /// for its limiter.
+    /// [`max_queued_permits`](crate::RateLimiterBuilder::max_queued_permits) bounds. A `Feedback` counts callers of its limiter
+    /// only.
     fn queued_permits(&self) -> u64;
 
     /// The number of grants, refusals and callers that left, in this process; of a limiter with keys, at all keys.

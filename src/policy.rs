@@ -62,6 +62,7 @@ pub(crate) fn check_span(span: Duration, what: &str) {
 /// let policy = SmoothBursty::new(Rate::per_second(5.0)).with_rate(Rate::per_second(7.0));
 /// assert_eq!(policy.rate(), Rate::per_second(7.0));
 /// ```
+#[diagnostic::on_unimplemented(note = "windows and compositions change by `set_policy`")]
 pub trait Rated: Policy {
     /// The rate of permits when no permits are stored.
     fn rate(&self) -> Rate;

@@ -87,8 +87,8 @@ impl<P: Policy> RateLimiter<P> {
     /// Takes `n` permits, and waits until they are granted.
     ///
     /// The future joins the queue when it is first polled; that is the order of grants, unless a
-    /// caller enters [ahead of others](Acquire::ahead_by). Nothing is taken before the grant. `acquire(0)` is granted at once unless the limiter
-    /// is closed, takes nothing and is not counted.
+    /// caller enters [ahead of others](Acquire::ahead_by). Nothing is taken before the grant. `acquire(0)` is granted at once
+    /// unless the limiter is closed, takes nothing and is not counted.
     ///
     /// # Errors
     ///
@@ -147,7 +147,7 @@ impl<P: Policy> RateLimiter<P> {
     /// # let clock = ManualClock::auto_advance();
     /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(10.0)), clock);
     /// limiter.acquire(1).await?;
-    /// // A customer floods the queue, and another one comes.
+    /// // A customer floods the queue, and another one arrives.
     /// let flood: Vec<_> =
     ///     (0..10_000).map(|_| limiter.acquire_for("ann", 1).reserve()).collect::<Result<_, _>>()?;
     /// let grant = limiter.acquire_for("bob", 1).await?;
@@ -283,7 +283,7 @@ impl<P: Policy> RateLimiter<P> {
     /// let first = limiter.reserve(5)?;
     /// let second = limiter.reserve(1)?;
     /// assert_eq!(second.delay().as_millis(), 1000);
-    /// drop(first); // never used: as if it had not been
+    /// drop(first); // leaves the queue, as if it had never entered
     /// assert_eq!(second.delay().as_millis(), 0);
     /// # Ok::<(), tollgate::Error>(())
     /// ```
@@ -356,7 +356,7 @@ impl<P: Policy> RateLimiter<P> {
         self.line.observer.report(&Event::Resumed);
     }
 
-    /// Begins anew; see [`Limiter::reset`].
+    /// Makes the limiter new; see [`Limiter::reset`].
     pub fn reset(&self) {
         self.line.with_lock(|inner, now| inner.reset(now));
     }
@@ -371,7 +371,7 @@ impl<P: Policy> RateLimiter<P> {
         Ok(grant)
     }
 
-    /// How long a call for `n` permits would wait if it came now; see [`Limiter::would_wait`].
+    /// How long a call for `n` permits would wait if it arrived now; see [`Limiter::would_wait`].
     ///
     /// # Errors
     ///

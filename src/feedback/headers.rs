@@ -11,6 +11,7 @@ use std::borrow::Cow;
 /// let list = vec![("Retry-After".to_owned(), "7".to_owned())];
 /// assert!(Dialects::default().read(429u16, &list).wait.is_some());
 /// ```
+#[diagnostic::on_unimplemented(note = "pass an `http::HeaderMap`, or a list of names and values")]
 pub trait Headers {
     /// All fields in order. The names may be in any case.
     fn fields(&self) -> Vec<(&str, Cow<'_, str>)>;

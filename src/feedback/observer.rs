@@ -26,8 +26,7 @@ use crate::units::{Nanos, Rate};
 /// A caller first waits at the gate, which follows the server's answers and the learned rate, and then in the queue of the
 /// limiter. Both are in the order of arrival. Callers of the limiter itself are held back by its pauses only. A timeout
 /// fails at once if the gate rules it out, or later the limiter's queue. The `retry_after` of a caller at the gate is the
-/// gate's time: the limiter may need more. A caller that passes the gate joins the limiter's queue whether it is polled or
-/// not.
+/// gate's time: the limiter may need more. A caller that passes the gate joins the limiter's queue when it is polled.
 ///
 /// It is a handle: clones share what was learned. Calls for which a server keeps separate quotas (GitHub's search,
 /// Discord's routes) need one for each.

@@ -24,11 +24,11 @@ pub trait Queue: Sealed + Sized {
     /// The permits that a call gets.
     type Grant: Granted<Cost = Self::Cost>;
 
-    /// Where a caller stands.
+    /// A caller's place.
     #[doc(hidden)]
     type Place: Default + Send + Sync;
 
-    /// The limiter in whose queue a reservation stands, without a borrow.
+    /// The limiter of a reservation, without a borrow.
     #[doc(hidden)]
     type Owned: Queue<Cost = Self::Cost> + Send + Sync + 'static;
 
@@ -177,19 +177,19 @@ impl<L: Queue> Acquire<L> {
         Self { limiter, ask, place }
     }
 
-    /// Enters the queue as if this caller had come `ahead` earlier: for interactive callers beside a batch.
+    /// Enters the queue as if this caller had arrived `ahead` earlier: for interactive callers beside a batch.
     ///
-    /// **No waiter starves**: a waiter is overtaken only by callers that come less than `ahead` after it. So it waits at most
-    /// `ahead` longer than in a FIFO queue, as long as the callers ahead alone do not exceed the rate. Callers with the same
+    /// **No waiter starves**: only callers that arrive less than `ahead` after a waiter overtake it. So it waits at most
+    /// `ahead` longer than in a FIFO queue, as long as such callers alone do not exceed the rate. Callers with the same
     /// `ahead` stay in FIFO order. Choose `ahead` longer than a batch may have waited; more than the
     /// [horizon](crate::Nanos::HORIZON) counts as the horizon.
     ///
     /// A call that does not wait (a timeout of zero) is granted if it goes ahead of all waiters and its permits are ready.
-    /// **Waiters that are overtaken wait longer** than was predicted: the [delay](crate::Reservation::delay) of a reservation
-    /// grows, and a waiter with a timeout may be refused at its deadline.
+    /// **Overtaken waiters wait longer** than was predicted: the [delay](crate::Reservation::delay) of a reservation grows, and
+    /// a waiter with a timeout may be refused at its deadline.
     ///
-    /// Beside callers of [tenants](Self::for_tenant) it goes ahead of others without a tenant only. It replaces a tenant. No
-    /// effect once the future has been polled.
+    /// It replaces a [tenant](Self::for_tenant), and goes ahead of callers without a tenant only. No effect once the future has
+    /// been polled.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -377,8 +377,8 @@ pub struct Reservation<L: Queue> {
 
 impl<L: Queue> Reservation<L> {
     /// The time until the grant, as far as is known now. It becomes shorter if waiters ahead leave, and longer
-    /// after a pause, at a lower rate, or if callers enter [ahead](Acquire::ahead_by) of it. Zero if the reservation is granted. Of
-    /// several queues it is the time in the one in which the reservation stands.
+    /// after a pause, at a lower rate, or if callers enter [ahead](Acquire::ahead_by) of it. Zero if the reservation is granted. With
+    /// several queues it is the time in the present one.
     ///
     /// This method visits the waiters ahead one by one.
     #[must_use]

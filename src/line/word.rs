@@ -28,8 +28,7 @@
 //! Words are never reused across changes, so the 62 bits last for at least 73 years, less what refunds
 //! across changes use up; after that the line goes on under its mutex.
 
-use crate::policy::schedule::Attempt;
-use crate::policy::schedule::{RateReceipt, RateState, Schedule, nanos_of};
+use crate::policy::schedule::{Attempt, RateReceipt, RateState, Schedule, nanos_of};
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::units::{Nanos, saturating_nanos};
 

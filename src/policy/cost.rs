@@ -12,6 +12,7 @@ use std::fmt::Debug;
 /// assert_eq!(5.permits(), 5);
 /// assert_eq!(5.saturating_sub(7), 0);
 /// ```
+#[diagnostic::on_unimplemented(note = "a cost is a `u32`, or a tuple of costs")]
 pub trait Cost:
     sealed::Sealed + Copy + Debug + Default + PartialEq + Send + Sync + 'static
 {

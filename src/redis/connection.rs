@@ -40,6 +40,7 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// is_connection::<redis::aio::MultiplexedConnection>();
 /// is_connection::<tollgate::redis::Reconnecting>();
 /// ```
+#[diagnostic::on_unimplemented(note = "pass `Reconnecting::open(url)?`")]
 pub trait Connection: Clone + Send + Sync + 'static {
     /// Runs a script, and answers within [`Request::deadline`].
     fn run(&self, request: &Request) -> impl Future<Output = Result<Reply, Failure>> + Send;

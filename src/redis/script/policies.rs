@@ -28,6 +28,7 @@ use crate::{
 ///
 /// shared((TokenBucket::new(Rate::per_second(5.0), 10), InFlight::new(3)));
 /// ```
+#[diagnostic::on_unimplemented(note = "`AnyPolicy`, `AllOf` and `Unlimited` have no script")]
 pub trait Scripted: sealed::Sealed + Policy {
     /// Appends the rules as the script takes them: spans in microseconds, rates per second.
     #[doc(hidden)]
