@@ -32,21 +32,23 @@ const LEAST_LEFT: f64 = 0.5;
 /// A refusal takes `1 / (FIRST_CUT + good / GOOD_CALLS)` of the rate, and at least `LEAST_CUT`.
 const FIRST_CUT: f64 = 4.0;
 const GOOD_CALLS: f64 = 5.0;
-const LEAST_CUT: f64 = 0.08;
+const LEAST_CUT: f64 = 0.06;
 
 /// The growth in a second; doubled for each `DOUBLE_CALLS` good calls and `DOUBLE_SECONDS` without a refusal, at most
-/// `DOUBLINGS` times. `SEARCH` before the first refusal: the rate doubles in about a second.
+/// `DOUBLINGS` times. `SEARCH` before the first refusal: the rate doubles in less than a second.
 const GROWTH: f64 = 0.025;
 const DOUBLE_CALLS: f64 = 6.0;
 const DOUBLE_SECONDS: f64 = 2.0;
 const DOUBLINGS: f64 = 3.0;
-const SEARCH: f64 = 0.7;
+const SEARCH: f64 = 1.0;
 
 /// After `KNOWN` good calls since the last refusal the rate that the server bears is known to a tenth. While the pace divided
-/// by it is in `NEAR`, the pace grows by `CALM` a second.
+/// by it is in `NEAR`, the pace grows by `CALM` a second; in `ABOVE`, by `STEADY`.
 const KNOWN: u32 = 12;
-const NEAR: Range<f64> = 0.9..1.3;
+const NEAR: Range<f64> = 0.9..1.2;
 const CALM: f64 = 0.008;
+const ABOVE: Range<f64> = 1.2..1.7;
+const STEADY: f64 = 0.02;
 
 /// `WINDOW_AFTER` refusals in a row are a window that is used up, and not a rate. From then on each pause is `LONGER` times
 /// the last one.
@@ -308,10 +310,13 @@ impl Learner {
         if waited && !self.fails() && !self.is_trying() {
             // What is longer was idleness.
             let span = now.since(self.grown).as_secs_f64().min(2.0 / self.rate);
+            let over = self.rate * self.boost / self.borne;
             let growth = if self.is_searching {
                 (SEARCH * span).min(1.0)
-            } else if NEAR.contains(&(self.rate * self.boost / self.borne)) {
+            } else if NEAR.contains(&over) {
                 CALM * span
+            } else if ABOVE.contains(&over) {
+                STEADY * span
             } else {
                 let calls = f64::from(self.good) / DOUBLE_CALLS;
                 let time = now.since(self.cut).as_secs_f64() / DOUBLE_SECONDS;
