@@ -33,11 +33,11 @@
 //!
 //! A call goes when all of these allow it. Each answer changes the first two, and never the third.
 //!
-//! | limit | whose word | when it holds |
+//! | limit | set by | applies |
 //! |---|---|---|
-//! | pauses and windows | the server's: [what it says](#what-it-says) | until the time that it gave |
-//! | a rate | learned from [what it shows](#what-it-shows) | from the first refusal on that gives no time, or is against the server's own word |
-//! | the limiter inside | yours | always |
+//! | pauses and windows | the server, by [what it says](#what-it-says) | until the time that it named |
+//! | a rate | the learner, by [what the server shows](#what-it-shows) | from the first refusal without a time, or against the server's own statement |
+//! | the limiter inside | you | always |
 //!
 //! [`Feedback::server_state`] shows the first two, [`resume`](Feedback::resume) ends them, and a program whose calls are not
 //! HTTP reports them by [`accepted`](Call::accepted), [`refused`](Call::refused) and [`failed`](Call::failed).

@@ -53,10 +53,11 @@ pub struct AtKey<'a, 'k, Q: ToOwned + ?Sized, P: Policy> {
 }
 
 impl<K, P: Policy> KeyedRateLimiter<K, P> {
-    /// One key, named by a borrowed form of it, such as `&str` of `String`: any whose [`ToOwned`] makes the key. A call at a
-    /// key that is in the table makes none.
+    /// The limiter of one key, named by a borrowed form such as `&str` of `String`: any whose [`ToOwned`] makes the key. A call
+    /// at a known key makes none.
     ///
-    /// The handle borrows both, and its grants the limiter alone. [`into_owned`](AtKey::into_owned) makes it one that can move into a task or a middleware.
+    /// The handle borrows both, and its grants the limiter alone. [`into_owned`](AtKey::into_owned) borrows nothing, for tasks
+    /// and middleware.
     ///
     /// ```
     /// # use tollgate::{InFlight, KeyedRateLimiter, ManualClock};
@@ -200,7 +201,7 @@ where
         Ok(())
     }
 
-    /// The key begins anew; see [`Limiter::reset`].
+    /// Makes the key new; see [`Limiter::reset`].
     ///
     /// # Errors
     ///

@@ -123,11 +123,10 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
         self.with(|options| options.bounds.permits = permits)
     }
 
-    /// Whether an absent key begins as a new limiter ([`Policy::start`]), with nothing stored, and so does an evicted
-    /// key, which also goes when it is idle. Default: no; an absent key is idle ([`PolicyExt::idle`](crate::state::PolicyExt::idle)). A call that is refused
-    /// keeps its new key, which fills from then on until it is full and idle. So a key that is used more rarely than it
-    /// fills is new each time: a bucket with no [initial](crate::TokenBucket::initial) tokens always refuses its
-    /// `try_acquire`.
+    /// Whether an absent key begins as a new limiter ([`Policy::start`]), with nothing stored; so does an idle key that has
+    /// made room for another. Default: no; an absent key is idle ([`PolicyExt::idle`](crate::state::PolicyExt::idle)). A refused
+    /// call keeps its new key, which then fills until it is full and idle. So a key that is used less often than it fills is
+    /// new each time: a bucket with no [initial](crate::TokenBucket::initial) tokens always refuses its `try_acquire`.
     pub fn absent_is_new(self, is_new: bool) -> Self {
         self.with(|options| options.absent_is_new = is_new)
     }

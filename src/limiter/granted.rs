@@ -77,7 +77,7 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
     #[doc(hidden)]
     fn holds_places(&self) -> bool;
 
-    /// Hears what came back: what a limiter that learns has still to do. What was learned is in force at once.
+    /// A limiter that learns takes in a reply, at once, and returns its remaining work.
     #[cfg(any(feature = "feedback", feature = "tower"))]
     #[doc(hidden)]
     fn receive(&mut self, _: Reply<'_>) -> Hearing {

@@ -109,13 +109,11 @@ impl<'a, P: Policy> Grant<'a, P> {
         Grant { source, cost: mem::take(&mut self.cost), returnable, charge }
     }
 
-    /// Corrects the cost once the actual one is known. An excess is given back as by
-    /// [`refund`](Self::refund); a shortfall becomes debt, which the next caller waits for.
+    /// Corrects the cost once the actual one is known. An excess returns as by [`refund`](Self::refund), also under load; a
+    /// shortfall becomes debt, for which the next caller waits. [`metered`](Self::metered) settles also when the call is
+    /// cancelled.
     ///
-    /// Under load, too: a bucket then holds what it would at the actual cost. [`metered`](Self::metered) settles
-    /// also when the call is cancelled.
-    ///
-    /// `settle` can be called again. A later call does not give back permits that an earlier call added, except
+    /// `settle` can be called again. A later call does not return permits that an earlier call added, except
     /// places in flight.
     ///
     /// # Errors
@@ -145,13 +143,12 @@ impl<'a, P: Policy> Grant<'a, P> {
 
     /// Gives the permits back, for a request that was not made.
     ///
-    /// The limiter then has what it would have had they never been taken: all of them before any later grant, and later the
-    /// part for which there was room since. So a bucket returns `min(n, capacity - the most that was there since)`, and
-    /// windows and logs return all permits that still count. Policies that store nothing
-    /// ([`evenly_spaced`](crate::SmoothBursty::evenly_spaced), [`SmoothWarmingUp`](crate::SmoothWarmingUp)) return nothing after
-    /// a later grant. What would have been stored in a pause does not come back.
+    /// Before a later grant all of them return. After one a bucket returns `min(n, capacity - the most it has held since)`, so
+    /// that it holds what it would without the charge; windows and logs return all permits that still count. Policies that
+    /// store nothing ([`evenly_spaced`](crate::SmoothBursty::evenly_spaced), [`SmoothWarmingUp`](crate::SmoothWarmingUp)) return
+    /// nothing after a later grant. A pause loses what it would have stored.
     ///
-    /// Without a refund the permits stay charged when the grant is dropped; only places in flight come back then.
+    /// Without a refund the permits stay charged when the grant is dropped; only places in flight return then.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
