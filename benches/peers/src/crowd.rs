@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use throttle_net::Throttle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 use tollgate::{Rate, RateLimiter, SmoothBursty};
@@ -34,8 +35,16 @@ struct Run {
     late_p99: f64,
 }
 
-const NAMES: [&str; 7] =
-    ["tollgate", "sleeps", "async-throttle", "Semaphore", "tower", "leaky-bucket", "governor"];
+const NAMES: [&str; 8] = [
+    "tollgate",
+    "sleeps",
+    "async-throttle",
+    "Semaphore",
+    "tower",
+    "leaky-bucket",
+    "governor",
+    "throttle-net",
+];
 
 /// In each round the first two take turns, and the others in fewer, because theirs take long in a large crowd.
 const ROUNDS: usize = 3;
@@ -163,6 +172,14 @@ impl Crowd {
                 self.each(tally, |_| {
                     let limiter = Arc::clone(&limiter);
                     async move { limiter.until_ready().await }
+                })
+                .await
+            }
+            "throttle-net" => {
+                let limiter = Arc::new(Throttle::smooth(self.rate, Duration::from_secs(1)));
+                self.each(tally, |_| {
+                    let limiter = Arc::clone(&limiter);
+                    async move { limiter.acquire().await.expect("granted") }
                 })
                 .await
             }

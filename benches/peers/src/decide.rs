@@ -12,7 +12,8 @@ use tokio::sync::Semaphore;
 
 use crate::limiters::{
     bursty, exhausted, governor, governor_exhausted, leaky_bucket_exhausted, leaky_bucket_full,
-    ratelimit_exhausted, ratelimit_full,
+    ratelimit_exhausted, ratelimit_full, throttle_net_exhausted, throttle_net_full,
+    throttle_net_two, two,
 };
 use crate::measure::{Case, against_floor, runtime};
 
@@ -47,12 +48,17 @@ fn cases() -> Vec<Case> {
         Case::new("leaky-bucket/refused", leaky_bucket_exhausted(), |it| !it.try_acquire(1)),
         Case::new("ratelimit/granted", ratelimit_full(), |it| it.try_wait().is_ok()),
         Case::new("ratelimit/refused", ratelimit_exhausted(), |it| it.try_wait().is_err()),
+        Case::new("throttle-net/granted", throttle_net_full(), |it| it.try_acquire()),
+        Case::new("throttle-net/refused", throttle_net_exhausted(), |it| !it.try_acquire()),
         Case::new("Semaphore/granted", Semaphore::new(1), |it| it.try_acquire().is_ok()),
         Case::new("Semaphore/refused", Semaphore::new(0), |it| it.try_acquire().is_err()),
         Case::new("tollgate/awaited", bursty(), |it| ready(it.acquire(1))),
         Case::new("governor/awaited", governor(NANOSECOND, u32::MAX), |it| ready(it.until_ready())),
         Case::new("leaky-bucket/awaited", leaky_bucket_full(), |it| ready(it.acquire_one())),
+        Case::new("throttle-net/awaited", throttle_net_full(), |it| ready(it.acquire())),
         Case::new("Semaphore/awaited", Semaphore::new(1), |it| ready(it.acquire())),
+        Case::new("tollgate/two limits", two(), |it| it.try_acquire(1).is_ok()),
+        Case::new("throttle-net/two limits", throttle_net_two(), |it| it.try_acquire()),
     ]
 }
 

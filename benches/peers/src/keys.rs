@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use governor::Quota;
+use throttle_net::{Eviction, PerKey};
 use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
 
-use crate::limiters::{leaky_bucket, ratelimit};
+use crate::limiters::{PLENTY, leaky_bucket, ratelimit};
 use crate::measure::{median, print, quick, runtime};
 
 const CALLS: usize = 250_000;
 const ROUNDS: usize = 5;
 const MINUTE: Duration = Duration::from_secs(60);
-const PLENTY: u32 = u32::MAX / 2;
 
 /// A decision at a key by its number.
 type Call = Box<dyn Fn(usize) -> bool + Sync>;
@@ -73,12 +73,15 @@ fn cases<K: Clone + Eq + Hash + Send + Sync + 'static>(
     let clock = quanta::Clock::new();
     let ours = KeyedRateLimiter::new(TokenBucket::new(Rate::every(MINUTE), PLENTY));
     let own = || keys.to_vec();
-    let (a, b, c, d, e) = (own(), own(), own(), own(), own());
+    let (a, b, c, d, e, f) = (own(), own(), own(), own(), own(), own());
     let quota = Quota::with_period(MINUTE).expect("not zero");
     let quota = quota.allow_burst(NonZeroU32::new(PLENTY).expect("not zero"));
     let default_hash = governor::RateLimiter::dashmap(quota);
     let same_hash =
         governor::RateLimiter::dashmap_with_hasher(quota, foldhash::fast::RandomState::default());
+    // Its keys are bounded, by default to a million over all shards.
+    let per_key = PerKey::builder().rate(1, MINUTE).burst(PLENTY);
+    let per_key = per_key.eviction(Eviction::capacity(2 * keys.len())).build();
     let leaky = DashMap::new();
     let plain = DashMap::new();
     vec![
@@ -89,6 +92,7 @@ fn cases<K: Clone + Eq + Hash + Send + Sync + 'static>(
         filled("tollgate", Box::new(move |key| ours.at(&a[key]).try_acquire(1).is_ok())),
         filled("governor, its hash", Box::new(move |key| default_hash.check_key(&b[key]).is_ok())),
         filled("governor, our hash", Box::new(move |key| same_hash.check_key(&c[key]).is_ok())),
+        filled("throttle-net", Box::new(move |key| per_key.try_acquire(&f[key]))),
         filled(
             "leaky-bucket in a DashMap",
             in_a_map(

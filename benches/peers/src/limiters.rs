@@ -4,9 +4,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use governor::{DefaultDirectRateLimiter, Quota};
-use tollgate::{Rate, RateLimiter, SmoothBursty, TokenBucket};
+use throttle_net::{Hybrid, Throttle};
+use tollgate::{Rate, RateLimiter, Same, SmoothBursty, TokenBucket};
 
 pub const HOUR: Duration = Duration::from_secs(3600);
+pub const PLENTY: u32 = u32::MAX / 2;
 
 /// Fast enough that the ticket has always come.
 pub fn bursty() -> RateLimiter<SmoothBursty> {
@@ -18,6 +20,12 @@ pub fn exhausted() -> RateLimiter<TokenBucket> {
     let limiter = RateLimiter::new(TokenBucket::new(Rate::per_hour(1.0), 1));
     limiter.try_acquire(1).expect("the first is granted");
     limiter
+}
+
+/// Two limits as one, which have all that is asked for.
+pub fn two() -> RateLimiter<Same<(TokenBucket, TokenBucket)>> {
+    let bucket = || TokenBucket::new(Rate::per_second(1e9), PLENTY);
+    RateLimiter::new(Same((bucket(), bucket())))
 }
 
 /// `burst` at once, then one each `period`.
@@ -69,4 +77,22 @@ pub fn ratelimit_full() -> ratelimit::Ratelimiter {
 
 pub fn ratelimit_exhausted() -> ratelimit::Ratelimiter {
     ratelimit(1, HOUR, 1, 0)
+}
+
+pub fn throttle_net(period: Duration, burst: u32) -> Throttle {
+    Throttle::builder().rate(1, period).burst(burst).try_build().expect("a limiter")
+}
+
+pub fn throttle_net_full() -> Throttle {
+    throttle_net(Duration::from_nanos(1), PLENTY)
+}
+
+pub fn throttle_net_exhausted() -> Throttle {
+    let limiter = throttle_net(HOUR, 1);
+    assert!(limiter.try_acquire(), "the first is granted");
+    limiter
+}
+
+pub fn throttle_net_two() -> Hybrid {
+    Hybrid::builder().limiter(throttle_net_full()).limiter(throttle_net_full()).build()
 }

@@ -10,7 +10,7 @@ use tollgate::{Rate, RateLimiter, SmoothWarmingUp};
 
 use crate::limiters::{
     bursty, exhausted, governor, governor_exhausted, leaky_bucket_full, ratelimit_exhausted,
-    ratelimit_full,
+    ratelimit_full, throttle_net_full,
 };
 use crate::measure::{median, print, rounds, runtime};
 
@@ -47,6 +47,7 @@ fn cases() -> Vec<(&'static str, Call)> {
         (governor(Duration::from_nanos(1), u32::MAX), governor_exhausted());
     let (leaky_bucket, semaphore) = (leaky_bucket_full(), Semaphore::new(64));
     let (ratelimit, ratelimit_refused) = (ratelimit_full(), ratelimit_exhausted());
+    let throttle_net = throttle_net_full();
     let (clock, word) = (quanta::Clock::new(), AtomicU64::new(0));
     let origin = clock.raw();
     // As in `decide`, until it is this thread's turn.
@@ -70,6 +71,7 @@ fn cases() -> Vec<(&'static str, Call)> {
         ("leaky-bucket, granted", Box::new(move || leaky_bucket.try_acquire(1))),
         ("ratelimit, granted", Box::new(move || ratelimit.try_wait().is_ok())),
         ("ratelimit, refused", Box::new(move || ratelimit_refused.try_wait().is_err())),
+        ("throttle-net, granted", Box::new(move || throttle_net.try_acquire())),
         ("Semaphore, granted", Box::new(move || semaphore.try_acquire().is_ok())),
     ]
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use governor::Quota;
 use ratelimit::TryWaitError;
+use throttle_net::{Hybrid, Throttle};
 use tokio::time::{Instant, advance};
 use tollgate::{
     Clock, FixedWindow, ManualClock, Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty,
@@ -16,7 +17,7 @@ use tower::limit::rate::Rate as Window;
 use crate::crates::{
     Check, Limit, TokioClock, answering, each_checked, governor, nonzero, ours, paused, ratelimit,
 };
-use crate::table::{Cell, Expected, Row};
+use crate::table::{Cell, Cells, Expected, Row};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -101,7 +102,7 @@ fn each_by_defaults(
     ours: Cell,
     leaky_bucket: Cell,
     scenario: impl AsyncFn(&dyn Check) -> u32,
-) -> [Cell; 5] {
+) -> Cells {
     let ratelimit = ratelimit::Ratelimiter::with_clock;
     [
         ours,
@@ -109,6 +110,10 @@ fn each_by_defaults(
         leaky_bucket,
         paused(async { scenario(&ratelimit(100, TokioClock::new())).await.into() }),
         paused(async { scenario(&Mutex::new(HUNDRED_A_SECOND.tower())).await.into() }),
+        paused(async {
+            let limiter = Throttle::per_second(100).with_clock(throttle_net::TokioClock::new());
+            scenario(&limiter).await.into()
+        }),
     ]
 }
 
@@ -277,6 +282,10 @@ fn fast() -> Row {
         }),
         paused(async { scenario(&ratelimit(rate.into(), SECOND, burst, 0)).await.into() }),
         Cell::absent(),
+        paused(async {
+            let builder = Throttle::builder().per_second(rate).burst(burst);
+            scenario(&builder.clock(throttle_net::TokioClock::new()).build()).await.into()
+        }),
     ];
     Row {
         fault: "a fast rate that is rounded",
@@ -333,6 +342,11 @@ fn two_limits() -> Row {
             let service = Mutex::new(RateLimit::new(inner, Window::new(100, DAY)));
             scenario(|| service.check(1)).await
         }),
+        5 => paused(async {
+            let [day, second] = [day, second].map(Limit::throttle_net);
+            let limiter = Hybrid::builder().limiter(day).limiter(second).build();
+            scenario(|| limiter.try_acquire()).await
+        }),
         _ => {
             let other_order = by_hand(index, [second, day]).figure;
             by_hand(index, [day, second]).note(format!("in the other order {other_order}"))
@@ -353,12 +367,19 @@ fn refund() -> Row {
         grant.settle(30).expect("less than was taken");
         limiter.available()
     });
+    let theirs = paused(async {
+        let limiter = HUNDRED_A_SECOND.throttle_net();
+        assert!(limiter.check(100), "it is full");
+        limiter.refund(70);
+        limiter.available()
+    });
     Row {
         fault: "no way to give back",
         done: "100 are taken for a call that turns out to need 30: how many another one can have at once",
         expected: Expected::Is(70.0),
         cells: std::array::from_fn(|index| match index {
             0 => ours.into(),
+            5 => theirs.into(),
             _ => Cell::absent(),
         }),
     }
@@ -384,6 +405,6 @@ fn change() -> Row {
         fault: "the past at a new rate",
         done: "5 s at 10 a second, then 10,000 a second: how many pass at once",
         expected: Expected::Is(50.0),
-        cells: [ours, Cell::absent(), Cell::absent(), theirs, Cell::absent()],
+        cells: [ours, Cell::absent(), Cell::absent(), theirs, Cell::absent(), Cell::absent()],
     }
 }

@@ -16,13 +16,14 @@ use governor::Quota;
 use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use ratelimit::{Ratelimiter, TryWaitError};
+use throttle_net::Throttle;
 use tokio::time::{Instant, sleep};
 use tollgate::{Clock, Policy, Rate, RateLimiter, TokenBucket};
 use tower::buffer::Buffer;
 use tower::limit::RateLimit;
 use tower::{Service, ServiceExt, service_fn};
 
-use crate::table::Cell;
+use crate::table::{Cell, Cells};
 
 /// A permit each `each`, and at most `burst` stored. All are there at first.
 #[derive(Clone, Copy)]
@@ -69,6 +70,9 @@ impl ratelimit::Clock for TokioClock {
 
 pub type Governor =
     governor::RateLimiter<NotKeyed, InMemoryState, TokioClock, NoOpMiddleware<Duration>>;
+
+/// It follows tokio's time, as its documentation says for tests.
+pub type ThrottleNet = Throttle<throttle_net::TokioClock>;
 
 pub fn governor(quota: Quota) -> Governor {
     governor::RateLimiter::direct_with_clock(quota, TokioClock::new())
@@ -120,6 +124,11 @@ impl Limit {
         ratelimit(1, self.each, self.burst, self.burst)
     }
 
+    pub fn throttle_net(self) -> ThrottleNet {
+        let builder = Throttle::builder().rate(1, self.each).burst(self.burst);
+        builder.clock(throttle_net::TokioClock::new()).try_build().expect("a limiter")
+    }
+
     pub fn tower(self) -> RateLimit<Answering> {
         RateLimit::new(answering(), self.window())
     }
@@ -129,24 +138,26 @@ impl Limit {
         tower::limit::rate::Rate::new(self.burst.into(), self.each * self.burst)
     }
 
-    pub fn checked(self) -> [Box<dyn Check>; 5] {
+    pub fn checked(self) -> [Box<dyn Check>; 6] {
         [
             Box::new(self.tollgate()),
             Box::new(self.governor()),
             Box::new(self.leaky_bucket()),
             Box::new(self.ratelimit()),
             Box::new(Mutex::new(self.tower())),
+            Box::new(self.throttle_net()),
         ]
     }
 
-    fn waited_for(self, index: usize) -> Arc<dyn Wait> {
+    pub fn waited_for(self, index: usize) -> Arc<dyn Wait> {
         match index {
             0 => Arc::new(self.tollgate()),
             1 => Arc::new(self.governor()),
             2 => Arc::new(self.leaky_bucket()),
             3 => Arc::new(self.ratelimit()),
             // A service that many callers use goes into a buffer.
-            _ => Arc::new(Buffer::new(self.tower(), 1024)),
+            4 => Arc::new(Buffer::new(self.tower(), 1024)),
+            _ => Arc::new(self.throttle_net()),
         }
     }
 
@@ -188,6 +199,12 @@ impl Check for leaky_bucket::RateLimiter {
 impl<C: ratelimit::Clock> Check for Ratelimiter<C> {
     fn check(&self, n: u32) -> bool {
         self.try_wait_n(n.into()).is_ok()
+    }
+}
+
+impl Check for ThrottleNet {
+    fn check(&self, n: u32) -> bool {
+        self.try_acquire_with_cost(n)
     }
 }
 
@@ -245,6 +262,12 @@ impl Wait for Ratelimiter<TokioClock> {
     }
 }
 
+impl Wait for ThrottleNet {
+    fn wait(&self, n: u32) -> Waiting<'_> {
+        Box::pin(async move { self.acquire_with_cost(n).await.expect("within the burst") })
+    }
+}
+
 impl Wait for Buffer<(), Ready<Result<(), Infallible>>> {
     fn wait(&self, n: u32) -> Waiting<'_> {
         assert_eq!(n, 1, "a call of tower takes one permit");
@@ -266,7 +289,7 @@ pub fn paused<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// What `scenario` sees of each limiter. They have all their permits.
-pub fn each_checked(limit: Limit, scenario: impl AsyncFn(&dyn Check) -> u32) -> [Cell; 5] {
+pub fn each_checked(limit: Limit, scenario: impl AsyncFn(&dyn Check) -> u32) -> Cells {
     std::array::from_fn(|index| paused(async { scenario(&*limit.checked()[index]).await.into() }))
 }
 
@@ -280,7 +303,7 @@ pub fn each_waited_for(
     limit: Limit,
     many: bool,
     scenario: impl AsyncFn(Arc<dyn Wait>) -> Cell,
-) -> [Cell; 5] {
+) -> Cells {
     std::array::from_fn(|index| match index {
         4 if many => Cell::absent(),
         _ => paused(async { scenario(limit.drained(limit.waited_for(index)).await).await }),
@@ -292,7 +315,7 @@ pub fn each_in_real_time(
     limit: Limit,
     many: bool,
     scenario: impl AsyncFn(Arc<dyn Wait>) -> Cell,
-) -> [Cell; 5] {
+) -> Cells {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     std::array::from_fn(|index| match index {

@@ -6,7 +6,7 @@ use futures::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use crate::crates::{Limit, each_in_real_time};
-use crate::table::{Cell, Expected, Row};
+use crate::table::{Cells, Expected, Row};
 use crate::waits::starved;
 
 const MS: Duration = Duration::from_millis(1);
@@ -16,7 +16,7 @@ pub fn rows() -> Vec<Row> {
 }
 
 /// Percent of a thousand a second that one task gets: the best of five runs, as other programs run beside it.
-fn pace(burst: u32) -> [Cell; 5] {
+fn pace(burst: u32) -> Cells {
     const WAITS: u32 = 100;
     each_in_real_time(Limit { each: MS, burst }, false, async |limiter| {
         let mut best = 0.0_f64;

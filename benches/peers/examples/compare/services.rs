@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use http::Response;
+use throttle_net::tower::AdaptiveLayer;
+use throttle_net::{AdaptiveLimiter, Aimd};
 use tokio::time::timeout;
 use tollgate::tower::RateLimitLayer;
 use tollgate::{Clock, InFlight, Policy, Rate, RateLimiter, TokenBucket};
@@ -16,7 +18,7 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::crates::{Check, Limit, Wait, paused};
-use crate::table::{Cell, Expected, Row};
+use crate::table::{Cell, Cells, Expected, Row};
 
 pub fn rows() -> Vec<Row> {
     vec![layer(), body()]
@@ -33,8 +35,8 @@ fn ours(policy: impl Policy<Cost = u32> + Debug) -> RateLimitLayer {
     RateLimitLayer::new(RateLimiter::with_clock(policy, Clock::tokio()))
 }
 
-fn here_and_tower(tollgate: Cell, tower: Cell) -> [Cell; 5] {
-    [tollgate, Cell::absent(), Cell::absent(), Cell::absent(), tower]
+fn here_and_there(tollgate: Cell, tower: Cell, throttle_net: Cell) -> Cells {
+    [tollgate, Cell::absent(), Cell::absent(), Cell::absent(), tower, throttle_net]
 }
 
 fn layer() -> Row {
@@ -45,23 +47,25 @@ fn layer() -> Row {
         workers.map(passed).sum::<u32>().into()
     }
     let second = Duration::from_secs(1);
+    let limit = Limit { each: second / 10, burst: 10 };
     let ours = paused(async { pass(&ours(TokenBucket::new(Rate::new(10, second), 10))) });
     let [theirs, buffered] = [
         paused(async { pass(&tower::limit::RateLimitLayer::new(10, second)) }),
         paused(async {
-            let limit = Limit { each: second / 10, burst: 10 };
             let buffer: Arc<dyn Wait> = Arc::new(Buffer::new(limit.tower(), 1024));
             let calls = (0..100).map(|_| timeout(second / 2, buffer.wait(1)));
             let passed = join_all(calls).await.into_iter().filter(|call| call.is_ok()).count();
             Cell::from(passed as u32)
         }),
     ];
+    let throttle_net =
+        paused(async { pass(&throttle_net::tower::ThrottleLayer::new(limit.throttle_net())) });
     let theirs = theirs.note(format!("with clones of one `Buffer` {}", buffered.figure));
     Row {
         fault: "a limit for each service of a layer",
         done: "a layer of 10 a second makes the services of ten workers, with ten calls each at once: how many pass",
         expected: Expected::Is(10.0),
-        cells: here_and_tower(ours, theirs),
+        cells: here_and_there(ours, theirs, throttle_net),
     }
 }
 
@@ -81,9 +85,13 @@ fn body() -> Row {
         fault: "a body that is still sent, and not counted",
         done: "one call in flight; a response has come whose body is not read yet: calls in flight with the next one",
         expected: Expected::Is(1.0),
-        cells: here_and_tower(
+        cells: here_and_there(
             paused(async { in_flight(ours(InFlight::new(1)).layer(server())).await }),
             paused(async { in_flight(ConcurrencyLimitLayer::new(1).layer(server())).await }),
+            paused(async {
+                let one = AdaptiveLimiter::builder().ceiling(1).build(Aimd::default());
+                in_flight(AdaptiveLayer::new(Arc::new(one)).layer(server())).await
+            }),
         ),
     }
 }

@@ -3,8 +3,10 @@
 use std::fmt;
 
 /// The columns, with the versions that `Cargo.toml` asks for.
-const CRATES: [&str; 5] =
-    ["tollgate", "governor 0.10", "leaky-bucket 1.1", "ratelimit 2", "tower 0.5"];
+const CRATES: [&str; 6] =
+    ["tollgate", "governor 0.10", "leaky-bucket 1.1", "ratelimit 2", "tower 0.5", "throttle-net 2"];
+
+pub type Cells = [Cell; CRATES.len()];
 
 /// A fault, what was done to see it, and what each crate did.
 #[derive(Clone)]
@@ -13,7 +15,7 @@ pub struct Row {
     pub done: &'static str,
     pub expected: Expected,
     /// In the order of [`CRATES`].
-    pub cells: [Cell; 5],
+    pub cells: Cells,
 }
 
 #[derive(Clone, Copy)]
@@ -130,6 +132,7 @@ impl Row {
 }
 
 pub fn markdown(rows: &[Row]) -> String {
-    let head = format!("| | expected | {} |\n|---|---|---|---|---|---|---|\n", CRATES.join(" | "));
+    let rule = "---|".repeat(CRATES.len());
+    let head = format!("| | expected | {} |\n|---|---|{rule}\n", CRATES.join(" | "));
     rows.iter().map(Row::markdown).fold(head, |table, row| table + &row)
 }

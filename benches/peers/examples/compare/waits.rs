@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
+use throttle_net::Hybrid;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-use tollgate::Rate;
+use tollgate::{Limiter, Rate};
 
 use crate::crates::{Limit, Wait, Waiting, each_waited_for, nonzero, paused};
 use crate::table::{Cell, Expected, Figure, Row};
@@ -21,7 +23,21 @@ const TEN_A_SECOND: Limit = Limit { each: Duration::from_millis(100), burst: 1 }
 const HUNDRED_A_SECOND: Limit = Limit { each: Duration::from_millis(10), burst: 1 };
 
 pub fn rows() -> Vec<Row> {
-    vec![large(), polls(), kept(), left(), overload(), hopeless(), above(), faster(), paused_time()]
+    vec![
+        large(),
+        loops(),
+        both(),
+        polls(),
+        kept(),
+        left(),
+        nine_left(),
+        overload(),
+        at_once(),
+        hopeless(),
+        above(),
+        faster(),
+        paused_time(),
+    ]
 }
 
 fn since(start: Instant) -> Cell {
@@ -40,19 +56,82 @@ async fn ms_of<T>(most: Duration, future: impl Future<Output = T>) -> Cell {
 /// Milliseconds that a caller waits for 50 permits, at most `most`, while five others take one after the other.
 pub async fn starved(limiter: Arc<dyn Wait>, most: Duration) -> Cell {
     let big = ms_of(most, limiter.wait(50));
-    let small: Vec<_> = (0..5)
-        .map(|_| {
+    beside_others([limiter.clone()], Duration::ZERO, big).await
+}
+
+/// `caller`, while five others of each limiter take one permit after the other, with a pause between them.
+async fn beside_others(
+    limiters: impl IntoIterator<Item = Arc<dyn Wait>>,
+    pause: Duration,
+    caller: impl Future<Output = Cell>,
+) -> Cell {
+    let mut others = JoinSet::new();
+    for limiter in limiters {
+        for _ in 0..5 {
             let limiter = limiter.clone();
-            tokio::spawn(async move {
+            others.spawn(async move {
                 loop {
                     limiter.wait(1).await;
+                    if !pause.is_zero() {
+                        sleep(pause).await;
+                    }
                 }
-            })
+            });
+        }
+    }
+    caller.await
+}
+
+/// Once the others take turns.
+async fn later<T>(call: impl Future<Output = T>) -> Cell {
+    sleep(105 * MS).await;
+    ms_of(TEN_SECONDS, call).await
+}
+
+fn loops() -> Row {
+    let cells = each_waited_for(HUNDRED_A_SECOND, false, async |limiter: Arc<dyn Wait>| {
+        beside_others([limiter.clone()], Duration::ZERO, later(limiter.wait(1))).await
+    });
+    Row {
+        fault: "a caller that gets nothing beside loops",
+        done: "100 a second; five callers take one after the other and await nothing else, for 10 s; another one comes: \
+               milliseconds until it goes on",
+        expected: Expected::AtMost(70.0),
+        cells,
+    }
+}
+
+fn both() -> Row {
+    let limit = HUNDRED_A_SECOND;
+    let by_hand = |index: usize| {
+        paused(async {
+            let limiters = [limit.waited_for(index), limit.waited_for(index)];
+            let [first, second] = limiters.clone();
+            let both = async { (first.wait(1).await, second.wait(1).await) };
+            beside_others(limiters, MS, later(both)).await
         })
-        .collect();
-    let cell = big.await;
-    small.iter().for_each(|task| task.abort());
-    cell
+    };
+    let ours = paused(async {
+        let (first, second) = (limit.tollgate(), limit.tollgate());
+        let limiters: [Arc<dyn Wait>; 2] = [Arc::new(first.clone()), Arc::new(second.clone())];
+        let both = first.and(&second);
+        beside_others(limiters, MS, later(both.acquire(1))).await
+    });
+    let theirs = paused(async {
+        let limiters = [Arc::new(limit.throttle_net()), Arc::new(limit.throttle_net())];
+        let [first, second] = limiters.clone();
+        let both = Hybrid::builder().shared(first).shared(second).build();
+        let limiters = limiters.map(|limiter| limiter as Arc<dyn Wait>);
+        beside_others(limiters, MS, later(both.acquire())).await
+    });
+    let cells = [ours, by_hand(1), by_hand(2), by_hand(3), Cell::absent(), theirs];
+    Row {
+        fault: "a call of two limits that starves",
+        done: "two limits of 100 a second, each with five callers that take one after the other, 1 ms apart, for 10 s; \
+               another one needs both: milliseconds until it goes on",
+        expected: Expected::AtMost(150.0),
+        cells,
+    }
 }
 
 fn large() -> Row {
@@ -134,21 +213,63 @@ fn left() -> Row {
     }
 }
 
+fn nine_left() -> Row {
+    let cells = each_waited_for(TEN_A_SECOND, false, async |limiter: Arc<dyn Wait>| {
+        let nine = (0..9).map(|_| timeout(50 * MS, limiter.wait(1)));
+        let (_, tenth) = join(join_all(nine), ms_of(TEN_SECONDS, limiter.wait(1))).await;
+        tenth
+    });
+    Row {
+        fault: "places that are not given on",
+        done: "10 a second; ten callers wait, and nine of them leave after 50 ms: milliseconds until the tenth goes on",
+        expected: Expected::AtMost(110.0),
+        cells,
+    }
+}
+
+/// When callers go on that come each 50 ms, for 20 s, and give up after a second.
+async fn overloaded(wait: impl AsyncFn() -> bool) -> Vec<Instant> {
+    let callers = (0..400).map(|index| {
+        let wait = &wait;
+        async move {
+            sleep(50 * MS * index).await;
+            wait().await.then(Instant::now)
+        }
+    });
+    join_all(callers).await.into_iter().flatten().collect()
+}
+
 fn overload() -> Row {
     let cells = each_waited_for(TEN_A_SECOND, false, async |limiter: Arc<dyn Wait>| {
-        let callers = (0..400).map(|index| {
-            let limiter = &limiter;
-            async move {
-                sleep(50 * MS * index).await;
-                u32::from(timeout(SECOND, limiter.wait(1)).await.is_ok())
-            }
-        });
-        join_all(callers).await.into_iter().sum::<u32>().into()
+        let wait = async || timeout(SECOND, limiter.wait(1)).await.is_ok();
+        (overloaded(wait).await.len() as u32).into()
     });
     Row {
         fault: "callers that give up are charged",
         done: "10 a second; for 20 s twice as many callers come, and each gives up after a second: how many go on",
         expected: Expected::AtLeast(200.0),
+        cells,
+    }
+}
+
+fn at_once() -> Row {
+    async fn most_at_once(wait: impl AsyncFn() -> bool) -> u32 {
+        let ends = overloaded(wait).await;
+        let within = |from| ends.iter().filter(|&&end| end >= from && end < from + 90 * MS).count();
+        ends.iter().map(|&from| within(from)).max().unwrap_or_default() as u32
+    }
+    let mut cells = each_waited_for(TEN_A_SECOND, false, async |limiter: Arc<dyn Wait>| {
+        most_at_once(async || timeout(SECOND, limiter.wait(1)).await.is_ok()).await.into()
+    });
+    let own = paused(async {
+        let limiter = TEN_A_SECOND.throttle_net();
+        most_at_once(async || limiter.acquire_timeout(SECOND).await.is_ok()).await
+    });
+    cells[5].note = format!("with `acquire_timeout` {own}");
+    Row {
+        fault: "a burst of those that come after others gave up",
+        done: "the same, one at once: the most that go on within 90 ms",
+        expected: Expected::Is(1.0),
         cells,
     }
 }
@@ -185,6 +306,13 @@ fn hopeless() -> Row {
         assert!(matches!(error, ratelimit::TryWaitError::Insufficient(wait) if wait > HALF));
         since(start).note("its error")
     });
+    cells[5] = paused(async {
+        let limiter = limit.throttle_net();
+        assert!(limiter.try_acquire(), "the first");
+        let start = Instant::now();
+        assert!(limiter.acquire_timeout(HALF).await.is_err());
+        since(start)
+    });
     Row {
         fault: "a timeout that is waited for in vain",
         done: "one a second; a caller has half a second, by tokio's `timeout` if the crate does not tell the wait: \
@@ -218,6 +346,11 @@ fn above() -> Row {
             since(start).note("an error")
         }),
         Cell::absent(),
+        paused(async {
+            let (limiter, start) = (limit.throttle_net(), Instant::now());
+            assert!(limiter.acquire_with_cost(11).await.is_err());
+            since(start).note("an error")
+        }),
     ];
     Row {
         fault: "a request that waits for ever",
@@ -254,7 +387,7 @@ fn faster() -> Row {
         done: "one in 10 s; 10 callers wait, and a second later the rate is 1,000 a second: milliseconds until they \
                have gone on",
         expected: Expected::AtMost(20.0),
-        cells: [ours, Cell::absent(), Cell::absent(), theirs, Cell::absent()],
+        cells: [ours, Cell::absent(), Cell::absent(), theirs, Cell::absent(), Cell::absent()],
     }
 }
 

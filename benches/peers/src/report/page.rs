@@ -16,7 +16,8 @@ crates, each as its own documentation does.
 ";
 
 const DECISION: &str = "A decision without a wait, over the floor: one reading of the clock and one uncontended \
-    compare-exchange, what any exact decision must at least do. `awaited` is an `acquire(1).await` that is ready.";
+    compare-exchange, what any exact decision must at least do. `awaited` is an `acquire(1).await` that is ready, \
+    and `two limits` one decision of two buckets.";
 const THREADS: &str = "Threads on one limiter:";
 const CROWD: &str = "Tasks that wait on one limiter, by their number: processor time over that of as many plain tokio \
     sleeps until the same times / processor time of a task, us / achieved rate over the asked one / how late one task in a \
