@@ -193,28 +193,9 @@ impl Observer {
     fn trace(&self, event: &Event) {
         let limiter = self.name();
         match event {
-            Event::Waited { wait, limited_by } => {
-                let (seconds, part) = (wait.as_secs_f64(), limited_by.map(tracing::field::display));
-                tracing::info!(limiter, wait = seconds, limited_by = part, "{event}");
-            }
-            Event::Paused { duration } => {
-                tracing::info!(limiter, pause = duration.as_secs_f64(), "{event}");
-            }
-            Event::Resumed => tracing::info!(limiter, "{event}"),
-            Event::PolicyChanged { rate } => {
-                let rate = rate.map(Rate::as_per_second);
-                tracing::info!(limiter, rate, "{event}");
-            }
             #[cfg(feature = "redis")]
             Event::Down { .. } => tracing::warn!(limiter, "{event}"),
-            #[cfg(feature = "redis")]
-            Event::Up { after } => {
-                tracing::info!(limiter, outage = after.as_secs_f64(), "{event}");
-            }
-            #[cfg(feature = "redis")]
-            Event::PolicyAdopted { key, version, .. } => {
-                tracing::info!(limiter, key = &**key, version, "{event}");
-            }
+            _ => tracing::info!(limiter, "{event}"),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! A stream whose items come no faster than a limiter grants.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -55,6 +54,7 @@ impl<S: Stream> Throttle for S {}
 /// A stream whose items wait for permits; see [`Throttle::throttle`].
 ///
 /// It is a stream if the one in it is `Unpin`; put others into `Box::pin` or `pin!`.
+#[derive(Debug)]
 #[must_use = "streams do nothing unless they are polled"]
 pub struct Throttled<S: Stream, L: Limiter> {
     stream: S,
@@ -98,14 +98,5 @@ impl<S: Stream + Unpin, L: Limiter> Stream for Throttled<S, L> {
         let held = usize::from(self.item.is_some());
         // Errors come on top.
         (self.stream.size_hint().0.saturating_add(held), None)
-    }
-}
-
-impl<S: Stream + fmt::Debug, L: Limiter> fmt::Debug for Throttled<S, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Throttled")
-            .field("stream", &self.stream)
-            .field("is_waiting", &self.item.is_some())
-            .finish_non_exhaustive()
     }
 }

@@ -67,7 +67,7 @@ fn all_that_a_program_holds_is_shown() {
     shows(&any, &["calls"]);
     shows(&outcome(&mut Box::pin(any.acquire(1))).expect("there"), &["cost: 1"]);
 
-    shows(&stream::iter([1, 2]).throttle(&limiter), &["Throttled", "is_waiting: false"]);
+    shows(&stream::iter([1, 2]).throttle(&limiter), &["Throttled", "item: None"]);
     shows(&Part::new(0, 2), &["Part(limit 1 of 2)"]);
 }
 

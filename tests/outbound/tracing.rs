@@ -66,10 +66,10 @@ fn long_waits_pauses_and_changes_are_events() {
         let _: KeyedRateLimiter<String, _> = keyed;
     });
     let expected = [
-        r#"INFO message=waited for 1s limiter="search" wait=1.0"#,
-        r#"INFO message=paused for 1.5s limiter="search" pause=1.5"#,
-        r#"INFO message=the rate is now 4/s limiter="search" rate=4.0"#,
-        "INFO message=paused for 2s pause=2.0",
+        r#"INFO message=waited for 1s limiter="search""#,
+        r#"INFO message=paused for 1.5s limiter="search""#,
+        r#"INFO message=the rate is now 4/s limiter="search""#,
+        "INFO message=paused for 2s",
         "INFO message=the policy was changed",
     ];
     assert_eq!(*log.0.lock().expect("no panic"), expected);
