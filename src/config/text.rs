@@ -12,7 +12,7 @@ use crate::policy::lock_out::LockOut;
 use crate::policy::parameters::{Kind, Parameter, Parameters, Type, Value};
 use crate::policy::unlimited::Unlimited;
 use crate::units::Rate;
-use crate::units::text::{Cursor, Fault, Per, Quota, Span};
+use crate::units::text::{Cursor, Fault, Per, Span};
 
 /// The words of an option, the kind of policy that it makes of the limit, and the parameter whose value follows the words.
 type Words = (&'static str, Option<Kind>, Parameter);
@@ -42,48 +42,33 @@ const METER: &str = "meter";
 
 const LOCK_OUT: &str = "lock out";
 
-/// Each is a rule around the one before, and is dropped by recursion.
-const MAX_LOCK_OUTS: usize = 8;
-
 /// The words of places in flight; the first is written.
 const IN_FLIGHT: [&str; 3] = ["in flight", "at once", "concurrent"];
 
 /// No limit, where others have one.
 const UNLIMITED: &str = "unlimited";
 
-/// Takes these words, if they are next. Where the last is missing or another, that is the fault.
-fn takes(cursor: &mut Cursor<'_>, words: &str) -> Result<Option<Range<usize>>, Fault> {
+/// Takes these words, if they are next.
+fn takes(cursor: &mut Cursor<'_>, words: &str) -> Option<Range<usize>> {
     let mut ahead = cursor.clone();
-    let mut all = words.split(' ');
-    let first = ahead.word();
-    if all.next() != Some(ahead.text_at(&first)) {
-        return Ok(None);
-    }
-    let mut end = first.end;
-    for word in all {
+    let places = words.split(' ').map(|word| {
         let at = ahead.word();
-        if ahead.text_at(&at) != word {
-            return Err(Fault::new(at, format!("expected {word}, as in {words:?}")));
-        }
-        end = at.end;
-    }
+        (ahead.text_at(&at) == word).then_some(at)
+    });
+    let places = places.collect::<Option<Vec<_>>>()?;
     *cursor = ahead;
-    Ok(Some(first.start..end))
+    Some(places.first()?.start..places.last()?.end)
 }
 
 /// Takes the next option.
 fn option(cursor: &mut Cursor<'_>) -> Result<(&'static Words, Range<usize>), Fault> {
-    for option in OPTIONS {
-        if let Some(at) = takes(cursor, option.0)? {
-            return Ok((option, at));
-        }
-    }
-    let at = cursor.word();
-    if cursor.text_at(&at) == "window" {
-        return Err(Fault::new(at, "expected \"fixed window\" or \"sliding window\""));
-    }
-    let options: Vec<_> = OPTIONS.iter().map(|option| option.0).collect();
-    Err(Fault::new(at, format!("expected {}, a comma or the end", options.join(", "))))
+    let mut all = OPTIONS.iter();
+    let next = all.find_map(|option| Some((option, takes(cursor, option.0)?)));
+    next.ok_or_else(|| {
+        let options: Vec<_> = OPTIONS.iter().map(|option| option.0).collect();
+        let reason = format!("expected {}, a comma or the end", options.join(", "));
+        Fault::new(cursor.word(), reason)
+    })
 }
 
 /// Takes the value of an option.
@@ -104,17 +89,15 @@ fn value(cursor: &mut Cursor<'_>, kind: Type) -> Result<(Value, Range<usize>), F
 #[derive(Default)]
 struct Options {
     parameters: Parameters,
-    /// Where the words of each option stand.
-    words: Vec<(&'static Words, Range<usize>)>,
-    /// Where the value of each parameter stands.
-    values: Vec<(Parameter, Range<usize>)>,
+    /// Each option, where its words stand, and where its value does.
+    given: Vec<(&'static Words, Range<usize>, Range<usize>)>,
 }
 
 impl Options {
     fn read(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
         let (option, at) = option(cursor)?;
         let &(words, kind, parameter) = option;
-        for ((other, other_kind, _), _) in &self.words {
+        for ((other, other_kind, _), ..) in &self.given {
             if *other == words {
                 return Err(Fault::new(at, format!("{words:?} is there twice")));
             }
@@ -122,25 +105,26 @@ impl Options {
                 return Err(Fault::new(at, format!("{words:?} does not go with {other:?}")));
             }
         }
-        self.words.push((option, at));
+        let mut value_at = at.clone();
         // The quota has the window.
         if parameter != Parameter::Window {
             let (value, at) = value(cursor, parameter.kind())?;
             self.parameters.set(parameter, value);
-            self.values.push((parameter, at));
+            value_at = at;
         }
         if words == METER {
             self.parameters.set(Parameter::Meter, Value::Flag(true));
         }
+        self.given.push((option, at, value_at));
         Ok(())
     }
 
     /// The kind, which all options have to go with.
     fn kind(&self) -> Result<Kind, Fault> {
-        let made = self.words.iter().find_map(|((words, kind, _), _)| Some(((*kind)?, *words)));
+        let made = self.given.iter().find_map(|((words, kind, _), ..)| Some(((*kind)?, *words)));
         let (kind, of) = made.unwrap_or((Kind::SmoothBursty, ""));
-        let misfit = self.words.iter().find(|((_, _, parameter), _)| !kind.has(*parameter));
-        let Some(((words, _, parameter), at)) = misfit else { return Ok(kind) };
+        let misfit = self.given.iter().find(|((_, _, parameter), ..)| !kind.has(*parameter));
+        let Some(((words, _, parameter), at, _)) = misfit else { return Ok(kind) };
         let has = |option: &&Words| option.1.is_some_and(|kind| kind.has(*parameter));
         let makes = OPTIONS.iter().filter(has).map(|option| format!("{:?}", option.0));
         let makes = makes.collect::<Vec<_>>().join(" or ");
@@ -152,28 +136,22 @@ impl Options {
 /// One limit, up to a comma or the end.
 fn limit(cursor: &mut Cursor<'_>) -> Result<AnyPolicy, Fault> {
     if ["", ","].contains(&cursor.peek()) {
-        let at = cursor.word();
-        return Err(Fault::new(at, "expected a limit, such as 100/min"));
+        return Err(Fault::new(cursor.word(), "expected a limit, such as 100/min"));
     }
-    let mut policy = match takes(cursor, UNLIMITED)? {
+    let policy = match takes(cursor, UNLIMITED) {
         Some(_) => Unlimited.into(),
         None => match in_flight(cursor)? {
             Some(policy) => policy,
             None => by_time(cursor)?,
         },
     };
-    let mut locks = 0;
-    while !is_over(cursor) {
-        let Some(at) = takes(cursor, LOCK_OUT)? else {
-            let at = cursor.word();
-            return Err(Fault::new(at, format!("expected {LOCK_OUT:?}, a comma or the end")));
-        };
-        locks += 1;
-        if locks > MAX_LOCK_OUTS {
-            return Err(Fault::new(at, format!("more than {MAX_LOCK_OUTS} times {LOCK_OUT:?}")));
-        }
-        let (duration, _) = cursor.span()?;
-        policy = LockOut::new(policy, duration).into();
+    let policy = match takes(cursor, LOCK_OUT) {
+        Some(_) => LockOut::new(policy, cursor.span()?.0).into(),
+        None => policy,
+    };
+    if !is_over(cursor) {
+        let reason = format!("expected {LOCK_OUT:?} once, a comma or the end");
+        return Err(Fault::new(cursor.word(), reason));
     }
     Ok(policy)
 }
@@ -185,17 +163,13 @@ fn is_over(cursor: &mut Cursor<'_>) -> bool {
 /// `10 in flight`, if that is next.
 fn in_flight(cursor: &mut Cursor<'_>) -> Result<Option<AnyPolicy>, Fault> {
     let mut ahead = cursor.clone();
-    let at = ahead.word();
+    ahead.word();
     ahead.counted();
-    let mut is_next = false;
-    for words in IN_FLIGHT {
-        is_next = is_next || takes(&mut ahead, words)?.is_some();
-    }
-    if !is_next {
+    if !IN_FLIGHT.iter().any(|words| takes(&mut ahead, words).is_some()) {
         return Ok(None);
     }
     ahead.counted();
-    let (max, _) = cursor.whole()?;
+    let (max, at) = cursor.whole()?;
     if max == 0 {
         return Err(Fault::new(at, "must not be zero"));
     }
@@ -207,29 +181,33 @@ fn in_flight(cursor: &mut Cursor<'_>) -> Result<Option<AnyPolicy>, Fault> {
 fn by_time(cursor: &mut Cursor<'_>) -> Result<AnyPolicy, Fault> {
     let quota = cursor.quota()?;
     let mut options = Options::default();
-    while !is_over(cursor) && takes(&mut cursor.clone(), LOCK_OUT)?.is_none() {
+    while !is_over(cursor) && takes(&mut cursor.clone(), LOCK_OUT).is_none() {
         options.read(cursor)?;
     }
     let mut kind = options.kind()?;
-    let Options { mut parameters, mut values, .. } = options;
-    let Quota { at, number_at, .. } = quota.clone();
+    let Options { mut parameters, given } = options;
     if kind.has(Parameter::Window) {
         let reason = || format!("a window counts whole permits, up to {}", u32::MAX);
-        let limit = quota.count().ok_or_else(|| Fault::new(number_at.clone(), reason()))?;
+        let limit = quota.count().ok_or_else(|| Fault::new(quota.number_at.clone(), reason()))?;
         parameters.set(Parameter::Limit, Value::Number(limit));
-        let window = quota.period().ok_or_else(|| Fault::new(at.clone(), "too long"))?;
+        let window = quota.period().ok_or_else(|| Fault::new(quota.at.clone(), "too long"))?;
         parameters.set(Parameter::Window, Value::Time(window));
-        values.extend([(Parameter::Limit, number_at), (Parameter::Window, at)]);
     } else {
-        let rate = Rate::of(&quota).map_err(|error| Fault::new(at, error.to_string()))?;
+        let rate = Rate::of(&quota);
+        let rate = rate.map_err(|error| Fault::new(quota.at.clone(), error.to_string()))?;
         parameters.set(Parameter::Rate, Value::Rate(rate));
     }
     if kind == Kind::SlidingWindowCounter && parameters.get(Parameter::Buckets).is_none() {
         kind = Kind::SlidingWindowLog;
     }
     kind.checked(&parameters).map_err(|flaw| {
-        let at = values.into_iter().find(|(parameter, _)| *parameter == flaw.parameter);
-        Fault::new(at.map(|(_, at)| at).unwrap_or_default(), flaw.reason)
+        let value = given.into_iter().find(|(option, ..)| option.2 == flaw.parameter);
+        let at = match (flaw.parameter, value) {
+            (Parameter::Limit, _) => quota.number_at,
+            (Parameter::Window, _) | (_, None) => quota.at,
+            (_, Some((.., at))) => at,
+        };
+        Fault::new(at, flaw.reason)
     })
 }
 
@@ -256,12 +234,11 @@ fn at_fault<T>(text: &str, read: Result<T, Fault>) -> Result<T, InvalidLimit> {
 /// `20 rps`, `100rpm`, `15 RPM`, `90_000 tpm`; and places in flight as `10 concurrent requests`. A month is an error, as it has no fixed
 /// length: `1000/30d`, or `1000/30d fixed window` for one that is counted from a day on.
 ///
-/// A policy with a rate also has `catch up 0s`. `lock out 30s` at the end of any makes it a
-/// [`LockOut`]. The number may have underscores, and the time a number: `90_000/15min`. A rule of
+/// A policy with a rate also has `catch up 0s`. `lock out 30s` at the end of any makes it a [`LockOut`]. The number may have underscores, and the time a number: `90_000/15min`. A rule of
 /// zero permits would grant nothing, and is an error.
 ///
 /// The text of a policy ([`Display`](std::fmt::Display)) is one of these and parses back to an equal policy,
-/// unless it is a rule of zero permits.
+/// unless it is a rule of zero permits, or a `LockOut` in another one.
 ///
 /// ```
 /// use tollgate::{AnyPolicy, Rate, TokenBucket};

@@ -134,7 +134,7 @@ impl<'a> Cursor<'a> {
 
     /// The next word: what stands before a space, a slash or a comma; or that slash or comma. Empty at the end.
     pub(crate) fn word(&mut self) -> Range<usize> {
-        let word = self.until(|character| character.is_whitespace() || "/,".contains(character));
+        let word = self.until(is_end);
         self.at += usize::from(word.is_empty() && !self.rest().is_empty());
         word.start..self.at
     }
@@ -182,21 +182,12 @@ impl<'a> Cursor<'a> {
 
     /// A number, with a word behind it or none.
     fn number(&mut self) -> Result<(Number, Range<usize>), Fault> {
-        let parsed = |number: &str| {
-            let number = digits(number);
-            let whole = number.parse().map(Number::Whole);
-            whole.or_else(|_| number.parse().map(Number::Decimal)).ok()
-        };
-        let word = self.word();
-        if let Some(number) = parsed(self.text_at(&word)) {
-            return Ok((number, word));
-        }
-        let letter = self.text_at(&word).find(char::is_alphabetic).unwrap_or_default();
-        self.at = word.start + letter;
-        let at = word.start..self.at;
-        let number =
-            parsed(self.text_at(&at)).ok_or_else(|| Fault::new(word, "expected a number"))?;
-        Ok((number, at))
+        let word = self.clone().word();
+        let at = self.until(|next| is_end(next) || next.is_alphabetic());
+        let number = digits(self.text_at(&at));
+        let whole = number.parse().map(Number::Whole);
+        let number = whole.or_else(|_| number.parse().map(Number::Decimal));
+        Ok((number.map_err(|_| Fault::new(word, "expected a number"))?, at))
     }
 
     /// A number, a slash, and a time, or other words for them.
@@ -215,8 +206,7 @@ impl<'a> Cursor<'a> {
 
     /// A time in nanoseconds, at least one if it `divides`. The number before the unit may be missing then.
     fn nanos(&mut self, divides: bool) -> Result<(u128, Range<usize>), Fault> {
-        let is_end = |character: char| character.is_whitespace() || "/,".contains(character);
-        let count_at = self.until(|character| is_end(character) || character.is_alphabetic());
+        let count_at = self.until(|next| is_end(next) || next.is_alphabetic());
         let unit_at = self.word();
         let (count, unit) = (self.text_at(&count_at), self.text_at(&unit_at));
         let at = if count.is_empty() { unit_at.clone() } else { count_at.start..unit_at.end };
@@ -238,6 +228,11 @@ impl<'a> Cursor<'a> {
         }
         Ok((nanos, at))
     }
+}
+
+/// Whether a word ends before this.
+fn is_end(next: char) -> bool {
+    next.is_whitespace() || "/,".contains(next)
 }
 
 /// Without underscores.

@@ -104,8 +104,9 @@ fn windows() -> BoxedStrategy<AnyPolicy> {
 pub(crate) fn policies() -> impl Strategy<Value = AnyPolicy> {
     let in_flight = (1u32..).prop_map(|max| InFlight::new(max).into());
     let rules = prop_oneof![smooth(), buckets(), windows(), in_flight, Just(Unlimited.into())];
-    rules.prop_recursive(3, 3, 1, |inner| {
-        (inner, spans()).prop_map(|(of, duration)| LockOut::new(of, duration).into())
+    (rules, option::weighted(0.3, spans())).prop_map(|(rule, locked)| match locked {
+        Some(duration) => LockOut::new(rule, duration).into(),
+        None => rule,
     })
 }
 
