@@ -1,12 +1,14 @@
-//! The body of a response, which holds the grant of its call.
+//! Responses, and their bodies, which hold the grant of the call.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use crate::limiter::Granted;
 use crate::limiter::any::AnyGrant;
 use crate::policy::Cost;
 use crate::sync::Mutex;
@@ -94,6 +96,43 @@ impl<B, C: Cost> ResponseBody<B, C> {
     pub fn take_grant(&mut self) -> Option<AnyGrant<C>> {
         self.holder.0.take()
     }
+}
+
+/// A response of a client: an [`http::Response`], or one of reqwest.
+pub trait AnyResponse: Sized {
+    /// The response together with a grant.
+    type Held<C: Cost>;
+
+    #[doc(hidden)]
+    fn head(&self) -> (StatusCode, &HeaderMap);
+
+    /// Keeps the grant until the body has ended or is dropped.
+    #[doc(hidden)]
+    fn hold<C: Cost>(self, grant: AnyGrant<C>) -> Self::Held<C>;
+}
+
+impl<B: Body> AnyResponse for Response<B> {
+    type Held<C: Cost> = Response<ResponseBody<B, C>>;
+
+    fn head(&self) -> (StatusCode, &HeaderMap) {
+        (self.status(), self.headers())
+    }
+
+    fn hold<C: Cost>(self, grant: AnyGrant<C>) -> Self::Held<C> {
+        self.map(|body| ResponseBody::new(body, Slot::new(grant)))
+    }
+}
+
+/// The limiter learns from the response, which then holds the grant.
+pub(crate) async fn held<T: AnyResponse, C: Cost>(
+    response: T,
+    mut grant: AnyGrant<C>,
+) -> T::Held<C> {
+    let (status, headers) = response.head();
+    if let Some(rest) = grant.hear(status, headers) {
+        rest.await;
+    }
+    response.hold(grant)
 }
 
 /// The default body without a grant.

@@ -148,7 +148,7 @@ mod wait_queue;
 
 pub use clock::{Clock, ManualClock};
 #[cfg(feature = "config")]
-pub use config::{error::InvalidLimit, limiters::RateLimiters, limits::Limits, names::Per};
+pub use config::{error::InvalidLimit, limiters::RateLimiters, limits::Limits};
 pub use error::{Error, ExceedsCapacity, QueueLimit};
 pub use keyed::KeyedRateLimiter;
 pub use keyed::{at_key::AtKey, builder::KeyedRateLimiterBuilder};

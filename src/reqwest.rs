@@ -50,7 +50,8 @@
 //! of the connection and timeouts count as calls that [failed](crate::feedback::Call::failed).
 //!
 //! Of a 429 or 503 in JSON, and for a program that [judges](crate::feedback::FeedbackBuilder::judge) of all responses of 400
-//! and above, up to 64 KiB of the body are read before the response is returned. It has the same body.
+//! and above, the body is read before the response is returned, which has the same body. If it breaks off, the request
+//! fails.
 //!
 //! # Places in flight
 //!
@@ -66,11 +67,9 @@
 
 mod body;
 mod middleware;
-mod name;
 
 pub use body::take_grant;
-pub use middleware::RateLimit;
-pub use name::LimitName;
+pub use middleware::{LimitName, RateLimit};
 
 /// The refusal of a limit, if that is what the error of a request is.
 ///

@@ -9,15 +9,12 @@
 //! Guides: [clients and servers](crate::guide::http), [clients, one by one](crate::guide::clients), [shadow
 //! mode](crate::guide::operations).
 //!
-//! The limit belongs to the limiter, not to a service: clones, and all services that a layer makes, share it. Any
-//! limiter of this crate will do: a [`RateLimiter`](crate::RateLimiter), a key of a
-//! [`KeyedRateLimiter`](crate::KeyedRateLimiter), a `RedisRateLimiter`, an
-//! [`AnyRateLimiter`](crate::AnyRateLimiter). The grant lives as long as the body of the response, so
-//! a place [in flight](crate::InFlight) is held until the body has ended or is dropped. An upgraded connection (a
-//! WebSocket) outlives the body: acquire a permit for the connection itself.
+//! The limit belongs to the limiter, which may be any of this crate: clones, and all services that a layer makes, share it. The
+//! grant lives as long as the body of the response, so a place [in flight](crate::InFlight) is held until the body has ended or
+//! is dropped. An upgraded connection (a WebSocket) outlives the body: acquire a permit for the connection itself.
 //!
-//! A client layer takes any response that gives status, headers and a place for the grant: see [`AnyResponse`]. A reqwest
-//! client has middleware of its own, in `tollgate::reqwest` (feature `reqwest`).
+//! The responses of a client are `http::Response`s, or with the feature `reqwest` those of reqwest. A reqwest client has
+//! middleware of its own, in `tollgate::reqwest`.
 //!
 //! # A client that learns
 //!
@@ -32,16 +29,12 @@
 mod call;
 mod client_ip;
 mod fields;
-mod grpc;
 mod layer;
 mod refuse;
-mod response;
 mod service;
 
-pub use client_ip::{ClientIp, InvalidProxy};
+pub use client_ip::ClientIp;
 pub use layer::{RateLimitByLayer, RateLimitLayer};
-pub use refuse::{Refuse, RefuseLayer};
-pub use response::AnyResponse;
-pub use service::{RateLimit, RateLimitBy};
+pub use refuse::RefuseLayer;
 
 pub use crate::body::ResponseBody;

@@ -64,18 +64,12 @@ pub struct RateLimit<C: Cost = u32> {
 }
 
 impl<C: Cost> RateLimit<C> {
-    /// One limiter for all requests: any of this crate.
+    /// One limiter for all requests: any of this crate. For options of what it learns, such as [how
+    /// long](crate::feedback::FeedbackBuilder::max_wait) a server can pause calls (an hour), and to look at what was
+    /// learned, keep the [`Servers`]: `RateLimit::by(move |request| servers.of(request))`.
     #[must_use]
     pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
-        Self::servers(&Servers::new(limiter))
-    }
-
-    /// As [`new`](Self::new), with the limiter of `servers`, whose options say how it learns, for instance
-    /// [how long](crate::feedback::FeedbackBuilder::max_wait) a server can pause calls (an hour), and which show what it
-    /// [learned](Servers::learned).
-    #[must_use]
-    pub fn servers(servers: &Servers<impl OwnedLimiter<Cost = C>>) -> Self {
-        let servers = servers.clone();
+        let servers = Servers::new(limiter);
         Self::by(move |request| servers.of(request))
     }
 

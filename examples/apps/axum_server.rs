@@ -34,7 +34,8 @@ fn app() -> Router {
     let policy = TokenBucket::new(Rate::per_second(5.0), 10);
     let keys = KeyedRateLimiter::<String, _>::builder(policy).max_keys(10_000).build();
     let all = RateLimiter::new(InFlight::new(100));
-    let limit = RefuseLayer::by_header("x-api-key", move |key| {
+    let limit = RefuseLayer::by(move |request| {
+        let key = request.headers.get("x-api-key").and_then(|key| key.to_str().ok());
         keys.at(key.unwrap_or("none")).into_owned().and(&all)
     });
     // So that refusals have the fields of CORS, scripts may read the limits, and preflights cost nothing.

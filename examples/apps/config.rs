@@ -43,7 +43,7 @@ async fn call_without_end(
         count(&mut tallies.lock().expect("no panic")[api][phase]);
     };
     loop {
-        let limiter = limiters.at(APIS[api]).expect("there is a default");
+        let limiter = limiters.at(APIS[api]);
         let grant = limiter.acquire(1).await.expect("it is open");
         count(&|tally| {
             tally.calls += 1;
@@ -68,7 +68,7 @@ fn print(limits: &[Limits; 2], tallies: &Tallies) -> Result<(), Box<dyn Error>> 
     println!("{:8}  {:>28}  {:>6}  {:>7}  {:>12}", "API", "limit", "calls", "/s", "longest wait");
     for (api, tallies) in APIS.iter().zip(tallies) {
         for (limits, tally) in limits.iter().zip(tallies) {
-            let limit = limits.get(api).ok_or("a limit for each")?.to_string();
+            let limit = limits.get(api).to_string();
             let per_second = f64::from(tally.calls) / PHASE.as_secs_f64();
             let Tally { calls, longest_wait } = tally;
             println!(

@@ -1,6 +1,5 @@
 //! The limiters of `Limits`.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::limits::Limits;
@@ -9,7 +8,6 @@ use crate::keyed::KeyedRateLimiter;
 use crate::keyed::at_key::AtKey;
 use crate::keyed::builder::KeyedRateLimiterBuilder;
 use crate::policy::any::AllOf;
-use crate::policy::unlimited::Unlimited;
 use crate::sync::Mutex;
 
 /// The limiters of [`Limits`]: one for each name.
@@ -25,8 +23,7 @@ use crate::sync::Mutex;
 /// let limiters = RateLimiters::with_clock(limits, ManualClock::auto_advance());
 /// let mut waits = Vec::new();
 /// for host in ["a.org", "a.org", "b.org", "slow.example.org", "slow.example.org"] {
-///     let limiter = limiters.at(host).expect("a limit for each host");
-///     waits.push(limiter.acquire(1).await?.waited().as_millis());
+///     waits.push(limiters.at(host).acquire(1).await?.waited().as_millis());
 /// }
 /// assert_eq!(waits, [0, 200, 0, 0, 1000]);
 /// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
@@ -35,20 +32,20 @@ use crate::sync::Mutex;
 ///
 /// Each name is a key of one [`KeyedRateLimiter`], so idle names take no memory. A name starts
 /// as a new limiter, even after an idle time: with the `initial` tokens of a bucket, and with nothing stored.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct RateLimiters {
     keyed: KeyedRateLimiter<String, AllOf>,
     /// The limits in force.
     limits: Arc<Mutex<Arc<Limits>>>,
 }
 
-/// The limit of each key by what is in force when it is asked. A name without a limit is not limited.
+/// The limit of each key by what is in force when it is asked.
 #[inline]
 fn policies(limits: &Arc<Mutex<Arc<Limits>>>) -> impl Fn(&String) -> AllOf + Send + Sync + use<> {
     let limits = Arc::clone(limits);
     move |key| {
         let limits = Arc::clone(&limits.lock());
-        limits.get(key).cloned().unwrap_or_else(|| AllOf::new([Unlimited.into()]))
+        limits.get(key).clone()
     }
 }
 
@@ -83,31 +80,28 @@ impl RateLimiters {
         Self { keyed: options(builder).absent_is_new(true).build(), limits }
     }
 
-    /// The limiter of a name. `None` if calls of this name are not limited.
-    ///
-    /// It takes a name and no memory. Look it up for each call, so that a name that is listed later gets its own
-    /// limiter.
+    /// The limiter of a name.
     ///
     /// ```
-    /// use tollgate::{Limits, Per, RateLimiters};
+    /// use tollgate::{Limits, RateLimiters};
     ///
-    /// let limiters = RateLimiters::new(Limits::new(Per::Name).named("search", "1/s")?);
-    /// assert!(limiters.at("search").is_some() && limiters.at("upload").is_none());
+    /// let limiters = RateLimiters::new(Limits::per_name("unlimited")?.named("search", "1/s")?);
+    /// assert!(limiters.at("search").try_acquire(1).is_ok());
+    /// assert!(limiters.at("search").try_acquire(1).is_err());
+    /// assert!(limiters.at("upload").try_acquire(1000).is_ok());
     /// # Ok::<(), tollgate::InvalidLimit>(())
     /// ```
     #[must_use]
     #[inline]
-    pub fn at(&self, name: &str) -> Option<AtKey<'static, 'static, str, AllOf>> {
-        self.in_force().get(name)?;
-        Some(self.keyed.at(name).into_owned())
+    pub fn at(&self, name: &str) -> AtKey<'static, 'static, str, AllOf> {
+        self.keyed.at(name).into_owned()
     }
 
     /// Puts other limits into force, even for callers that already wait. Each name keeps its history and
     /// its queue, as in [`RateLimiter::set_policy`](crate::RateLimiter::set_policy): a call cannot be made twice
     /// because a file was read twice.
     ///
-    /// A name that is no longer listed gets the default. If there is none, it is not limited from now on, and its waiters
-    /// go at once.
+    /// A name that is no longer listed gets the default. If that is `unlimited`, or a file has none, its waiters go at once.
     ///
     /// An evenly spaced limit (`10/min`) has set the time of its next call when it granted the last one. So its first waiter
     /// keeps its wait, and those behind it wait by the new rate. A bucket (`10/min burst 10`) fills at the new rate at once.
@@ -132,15 +126,11 @@ impl RateLimiters {
 
     /// The limits in force.
     #[must_use]
-    pub fn limits(&self) -> Limits {
-        Limits::clone(&self.in_force())
-    }
-
-    pub(crate) fn in_force(&self) -> Arc<Limits> {
+    pub fn limits(&self) -> Arc<Limits> {
         Arc::clone(&self.limits.lock())
     }
 
-    /// The table of all names, with all methods by name. A name without a limit is not limited there.
+    /// The table of all names, with all methods by name.
     #[must_use]
     pub fn keyed(&self) -> &KeyedRateLimiter<String, AllOf> {
         &self.keyed
@@ -152,15 +142,5 @@ impl From<Limits> for RateLimiters {
     #[inline]
     fn from(limits: Limits) -> Self {
         Self::new(limits)
-    }
-}
-
-impl fmt::Debug for RateLimiters {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimiters")
-            .field("limits", &self.limits())
-            .field("keyed", &self.keyed)
-            .finish()
     }
 }

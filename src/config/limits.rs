@@ -17,15 +17,14 @@ use crate::units::text::Fault;
 /// Guide: [limits as text, and from a file](crate::guide::config).
 ///
 /// ```
-/// use tollgate::{Limits, ManualClock, Per, RateLimiters};
+/// use tollgate::{Limits, ManualClock, RateLimiters};
 ///
 /// let limits = Limits::per_host("10/s")?.named("api.github.com", "5000/h, 100 in flight")?;
-/// assert_eq!((limits.per(), limits.names().count()), (Per::Host, 1));
-/// assert_eq!(limits.get("api.github.com").unwrap().parts().len(), 2);
-/// assert_eq!(limits.get("example.org").unwrap().to_string(), "10/s");
+/// assert_eq!(limits.get("api.github.com").parts().len(), 2);
+/// assert_eq!(limits.get("example.org").to_string(), "10/s");
 ///
 /// let limiters = RateLimiters::with_clock(limits, ManualClock::auto_advance());
-/// let acquire = limiters.at("example.org").unwrap();
+/// let limiter = limiters.at("example.org");
 /// # Ok::<(), tollgate::InvalidLimit>(())
 /// ```
 ///
@@ -51,38 +50,44 @@ use crate::units::text::Fault;
 /// The file does not bound the queues; [`RateLimiters::with_options`](crate::RateLimiters::with_options) does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    pub(super) per: Per,
-    pub(super) default: Option<AllOf>,
-    pub(super) named: BTreeMap<String, AllOf>,
+    per: Per,
+    default: AllOf,
+    named: BTreeMap<String, AllOf>,
     /// The names with spellings or a `*`, in the order in which they are tried.
     templates: BTreeMap<Template, String>,
 }
 
-macro_rules! per {
-    ($($name:ident $per:ident $doc:literal,)+) => {$(
-        #[doc = $doc]
-        ///
-        /// # Errors
-        ///
-        /// [`InvalidLimit`] if the text is not a limit.
-        pub fn $name(limit: impl AsRef<str>) -> Result<Self, InvalidLimit> {
-            Self::new(Per::$per).others(limit)
-        }
-    )+};
-}
-
 impl Limits {
-    per! {
-        per_name Name "The same limit for each name that the program gives.",
-        per_host Host "The same limit for each host.",
-        per_route Route "One limit for each host, for its calls in no listed route; routes with limits of their own \
-            are [`named`](Self::named), as paths may have ids without end.",
+    /// The same limit for each name that the program gives.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] if the text is not a limit.
+    pub fn per_name(others: impl AsRef<str>) -> Result<Self, InvalidLimit> {
+        Ok(Self::new(Per::Name, others.as_ref().parse()?))
     }
 
-    /// No limit yet. A name that is not listed is not limited, unless [`others`](Self::others) says so.
-    #[must_use]
-    pub fn new(per: Per) -> Self {
-        Self { per, default: None, named: BTreeMap::new(), templates: BTreeMap::new() }
+    /// The same limit for each host. With `"unlimited"` only those that are [`named`](Self::named) are limited.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] if the text is not a limit.
+    pub fn per_host(others: impl AsRef<str>) -> Result<Self, InvalidLimit> {
+        Ok(Self::new(Per::Host, others.as_ref().parse()?))
+    }
+
+    /// One limit for each host, for its calls in no listed route; routes with limits of their own are
+    /// [`named`](Self::named), as paths may have ids without end.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidLimit`] if the text is not a limit.
+    pub fn per_route(others: impl AsRef<str>) -> Result<Self, InvalidLimit> {
+        Ok(Self::new(Per::Route, others.as_ref().parse()?))
+    }
+
+    pub(super) fn new(per: Per, default: AllOf) -> Self {
+        Self { per, default, named: BTreeMap::new(), templates: BTreeMap::new() }
     }
 
     /// Sets the limit of one name, its own and not a part of the default. The same name again replaces its limit. That of a
@@ -90,11 +95,11 @@ impl Limits {
     ///
     /// How a name is written:
     ///
-    /// - [`Per::Host`]: a host, with a port if that is not 80 or 443: `api.github.com`, `localhost:3000`,
+    /// - per host: a host, with a port if that is not 80 or 443: `api.github.com`, `localhost:3000`,
     ///   `[::1]:3000`; or `*.github.com`, all hosts under one. Without a scheme or a path.
-    /// - [`Per::Route`]: `[METHOD ][host]/path`, where `{id}` is one part of the path, and `{*rest}` at the end all that
+    /// - per route: `[METHOD ][host]/path`, where `{id}` is one part of the path, and `{*rest}` at the end all that
     ///   follows: `GET api.github.com/users/{id}`, `/search/{*rest}`, `*.github.com/search`. A host alone is all its paths.
-    /// - [`Per::Name`]: any text without a `*`.
+    /// - per name: any text without a `*`.
     ///
     /// The most specific name wins: the host in full, then the longest with a `*`. Each host that a `*` matches has a
     /// limiter of its own with that limit. A route has one for all that it matches, and so has `*.github.com` as a route.
@@ -108,8 +113,8 @@ impl Limits {
     /// use tollgate::Limits;
     ///
     /// let limits = Limits::per_host("10/s")?.named("api.github.com", "5000/h")?.named("*.github.com", "100/min")?;
-    /// assert_eq!(limits.get("api.github.com").unwrap().to_string(), "5000/h");
-    /// assert_eq!(limits.get("codeload.github.com").unwrap().to_string(), "100/min");
+    /// assert_eq!(limits.get("api.github.com").to_string(), "5000/h");
+    /// assert_eq!(limits.get("codeload.github.com").to_string(), "100/min");
     /// assert_eq!(limits.clone().named("example.org", "5/fortnight").unwrap_err().column(), 3);
     /// assert!(limits.clone().named("API.GitHub.com", "5/h").is_err());
     /// # Ok::<(), tollgate::InvalidLimit>(())
@@ -135,45 +140,33 @@ impl Limits {
         Ok(self)
     }
 
-    /// Sets the limit of each name that is not listed: the default.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidLimit`] if the text is not a limit.
-    pub fn others(self, limit: impl AsRef<str>) -> Result<Self, InvalidLimit> {
-        Ok(Self { default: Some(limit.as_ref().parse()?), ..self })
-    }
-
-    /// What the names stand for.
+    /// The limit of a name: its own, of the most specific host with a `*` that matches, or the default.
     #[must_use]
-    pub fn per(&self) -> Per {
-        self.per
-    }
-
-    /// The limit of a name: its own, of the most specific host with a `*` that matches, or the default. `None`:
-    /// calls of this name are not limited.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&AllOf> {
+    pub fn get(&self, name: &str) -> &AllOf {
         // Of routes only those who see requests know what matches.
         let matching = || {
             let host = name.to_ascii_lowercase();
             let mut all = self.templates.iter().filter(|_| self.per == Per::Host);
-            all.find(|(listed, _)| listed.host.matches(&host))
+            self.named.get(all.find(|(listed, _)| listed.host.matches(&host))?.1)
         };
-        let listed = self.named.get(name).or_else(|| self.named.get(matching()?.1));
-        listed.or(self.default.as_ref())
+        self.named.get(name).or_else(matching).unwrap_or(&self.default)
     }
 
-    /// The name of the limit of a request by its host or route: as it is listed, or the host.
+    /// The name of the limit of a request: as it is listed, or the host. Empty if the program gives the names.
     #[cfg(feature = "reqwest")]
     pub(crate) fn name_of(&self, method: &str, host: &str, path: &str) -> String {
         let mut all = self.templates.iter();
-        let found = all.find(|(template, _)| template.matches(method, host, path));
-        // Each host that a `*` matches has a limiter of its own, and a route has one for all that it matches.
-        let is_one = |(template, _): &(&Template, _)| {
-            self.per == Per::Route || matches!(template.host, Host::Named(_))
+        let name = match all.find(|(template, _)| template.matches(method, host, path)) {
+            _ if self.per == Per::Name => "",
+            // A route has one limiter for all that it matches, but each host that a `*` matches has its own.
+            Some((template, name))
+                if self.per == Per::Route || matches!(template.host, Host::Named(_)) =>
+            {
+                name
+            }
+            _ => host,
         };
-        found.filter(is_one).map_or(host, |(_, name)| name).to_owned()
+        name.to_owned()
     }
 
     /// The names with a limit of their own, in alphabetical order.

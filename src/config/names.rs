@@ -8,19 +8,10 @@ use std::ops::Range;
 
 use crate::units::text::Fault;
 
-/// What the names of [`Limits`](super::limits::Limits) stand for: the part of a request by which middleware finds
-/// its limit.
-///
-/// ```
-/// use tollgate::{Limits, Per};
-///
-/// assert_eq!(Limits::per_route("10/s")?.per(), Per::Route);
-/// assert_eq!(Per::default(), Per::Name);
-/// # Ok::<(), tollgate::InvalidLimit>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Per {
+/// What the names of [`Limits`](super::limits::Limits) stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "lowercase"))]
+pub(super) enum Per {
     /// The program says which limit a call takes.
     #[default]
     Name,
@@ -41,8 +32,6 @@ pub(super) struct Template {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
-    /// The path ends here.
-    End,
     Text(String),
     /// `{id}`
     Any,
@@ -69,11 +58,14 @@ impl Host {
     }
 }
 
-/// Checks a name. What it matches, if it has spellings or a `*`.
+/// Checks a name. Returns what it matches, if it has spellings or a `*`.
 pub(super) fn check(per: Per, name: &str) -> Result<Option<Template>, Fault> {
     match (per, name.find('*')) {
         _ if name.is_empty() => Err(Fault::new(0..0, "a name must not be empty")),
-        (Per::Host, _) => host(name, 0..name.len()).map(|host| Some(Template::of(host))),
+        (Per::Host, _) => {
+            let host = host(name, 0..name.len())?;
+            Ok(Some(Template { path: vec![Part::Rest], host, method: Reverse(None) }))
+        }
         (Per::Route, _) => Template::parse(name).map(Some),
         (Per::Name, None) => Ok(None),
         (Per::Name, Some(at)) => {
@@ -123,56 +115,41 @@ fn canonical(text: &str) -> Option<String> {
     })
 }
 
-/// Whether a word is a method of HTTP: in capitals, as methods are.
-fn is_method(word: &str) -> bool {
-    let is_capital = |byte: u8| byte.is_ascii_uppercase() || byte == b'-';
-    !word.is_empty() && word.bytes().all(is_capital)
-}
-
 impl Template {
-    /// All requests to a host.
-    fn of(host: Host) -> Self {
-        Self { path: vec![Part::Rest], host, method: Reverse(None) }
-    }
-
     /// `[METHOD ][host]/path/{any}/{*rest}`. Without a path: all paths of the host.
     fn parse(name: &str) -> Result<Self, Fault> {
-        let start = name.len() - name.trim_start().len();
-        let text = name.trim();
-        let end = start + text.len();
-        let (method, from) = match text.split_once(char::is_whitespace) {
-            Some((word, rest)) if !word.contains('/') => {
-                if !is_method(word) {
-                    let reason = "expected a method in capitals, such as GET, or no space";
-                    return Err(Fault::new(start..start + word.len(), reason));
+        let method = name.split_once(' ').map(|(method, _)| method);
+        let start = method.map_or(0, |method| method.len() + 1);
+        let path = name[start..].find('/').map_or(name.len(), |at| start + at);
+        // Methods are in capitals. Without the space it would be a host.
+        let word = method.unwrap_or(&name[..path]);
+        let is_capital = |byte: u8| byte.is_ascii_uppercase() || byte == b'-';
+        let is_method = !word.is_empty() && word.bytes().all(is_capital);
+        if is_method != method.is_some() {
+            let reason = "a method is in capitals, with a space behind it: \"GET /users\"";
+            return Err(Fault::new(0..word.len(), reason));
+        }
+        let host = match &name[start..path] {
+            "" if path < name.len() => Host::Any,
+            _ => host(name, start..path)?,
+        };
+        let (mut parts, mut at) = (Vec::new(), path + 1);
+        for segment in name[path..].split('/').skip(1) {
+            match Part::read(segment) {
+                _ if segment.is_empty() => {}
+                Some(part) if parts.last() != Some(&Part::Rest) => parts.push(part),
+                _ => {
+                    let reason =
+                        "a part of a path is text as in a URL, or {id}, or {*rest} at the end";
+                    return Err(Fault::new(at..at + segment.len(), reason));
                 }
-                (Some(word.to_owned()), end - rest.trim_start().len())
-            }
-            _ => (None, start),
-        };
-        let path = name[from..end].find('/').map_or(end, |at| from + at);
-        let host = match &name[from..path] {
-            "" if path < end => Host::Any,
-            method if is_method(method) => {
-                let reason = format!("a method is followed by a space: \"{method} /users\"");
-                return Err(Fault::new(from..path, reason));
-            }
-            _ => host(name, from..path)?,
-        };
-        let (mut parts, mut at) = (Vec::new(), path);
-        for segment in name[path..end].split('/') {
-            if parts.last() == Some(&Part::Rest) && !segment.is_empty() {
-                return Err(Fault::new(at..end, "nothing can follow {*rest}"));
-            }
-            if !segment.is_empty() {
-                parts.push(Part::read(segment, at)?);
             }
             at += segment.len() + 1;
         }
-        if parts.last() != Some(&Part::Rest) {
-            parts.push(if path == end { Part::Rest } else { Part::End });
+        if path == name.len() {
+            parts.push(Part::Rest);
         }
-        Ok(Self { path: parts, host, method: Reverse(method) })
+        Ok(Self { path: parts, host, method: Reverse(method.map(str::to_owned)) })
     }
 
     /// Whether a request matches.
@@ -183,36 +160,30 @@ impl Template {
         }
         // Without a slash at the end.
         let mut segments = path.split('/').filter(|segment| !segment.is_empty());
-        self.path
-            .iter()
-            .find_map(|part| match (part, segments.next()) {
-                (Part::Rest, _) => Some(true),
-                (Part::End, segment) => Some(segment.is_none()),
-                (Part::Any, Some(_)) => None,
-                (Part::Text(text), Some(segment)) if text == segment => None,
-                (Part::Any | Part::Text(_), _) => Some(false),
-            })
-            .unwrap_or_default()
+        for part in &self.path {
+            match (part, segments.next()) {
+                (Part::Rest, _) => return true,
+                (Part::Any, Some(_)) => {}
+                (Part::Text(text), Some(segment)) if text == segment => {}
+                _ => return false,
+            }
+        }
+        segments.next().is_none()
     }
 }
 
 impl Part {
-    /// The segment of a path that begins at `from`.
-    fn read(segment: &str, from: usize) -> Result<Self, Fault> {
-        let hole = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    /// A segment of a path.
+    fn read(segment: &str) -> Option<Self> {
         let is_in_urls = |c: char| c.is_ascii_graphic() && !"\"`\\{}*<>?#".contains(c);
-        match hole {
-            Some(name) if name.starts_with('*') => Ok(Self::Rest),
-            Some(name) if name.chars().all(is_in_urls) => Ok(Self::Any),
-            None if segment.chars().all(is_in_urls)
-                && !segment.starts_with(':')
-                && ![".", ".."].contains(&segment) =>
-            {
-                Ok(Self::Text(segment.to_owned()))
-            }
-            _ => {
-                let reason = "a part of a path is text as in a URL, or {id}, or {*rest} at the end";
-                Err(Fault::new(from..from + segment.len(), reason))
+        match segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+            Some(name) if name.starts_with('*') => Some(Self::Rest),
+            Some(name) => name.chars().all(is_in_urls).then_some(Self::Any),
+            None => {
+                let is_text = segment.chars().all(is_in_urls)
+                    && !segment.starts_with(':')
+                    && ![".", ".."].contains(&segment);
+                is_text.then(|| Self::Text(segment.to_owned()))
             }
         }
     }
@@ -223,12 +194,16 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{InvalidLimit, Limits};
+    use crate::{AllOf, InvalidLimit, Limits};
+
+    fn none(per: Per) -> Limits {
+        Limits::new(per, "99/s".parse::<AllOf>().expect("a limit"))
+    }
 
     /// Where a name is wrong, and what is said of it.
     #[track_caller]
     fn fault(per: Per, name: &str) -> (usize, String, String) {
-        let error = Limits::new(per).named(name, "1/s").expect_err(name);
+        let error = none(per).named(name, "1/s").expect_err(name);
         (error.column(), error.word().to_owned(), error.reason().to_owned())
     }
 
@@ -252,12 +227,14 @@ mod tests {
                 assert_eq!(fault(Per::Route, &format!("GET {host}/a")), (5, word, reason));
             }
         }
-        for (route, column, word, reason) in [
-            ("GET/x", 1, "GET", "a method is followed by a space: \"GET /users\""),
-            ("Get a/x", 1, "Get", "expected a method in capitals, such as GET, or no space"),
-            ("get /x", 1, "get", "expected a method in capitals, such as GET, or no space"),
-            ("/a/{*rest}/b", 12, "b", "nothing can follow {*rest}"),
+        for (route, column, word) in [
+            ("GET/x", 1, "GET"),
+            ("Get a/x", 1, "Get"),
+            ("get /x", 1, "get"),
+            ("users/{id} /x", 1, "users/{id}"),
+            (" ", 1, ""),
         ] {
+            let reason = "a method is in capitals, with a space behind it: \"GET /users\"";
             assert_eq!(fault(Per::Route, route), (column, word.to_owned(), reason.to_owned()));
         }
         for (route, column, word) in [
@@ -265,7 +242,7 @@ mod tests {
             ("GET /users/<id>", 12, "<id>"),
             ("/users/*", 8, "*"),
             ("/users/*/{*rest}", 8, "*"),
-            ("users/{id} /x", 7, "{id} "),
+            ("/a/{*rest}/b", 12, "b"),
             ("/users/}id{", 8, "}id{"),
             ("/a?b=1", 2, "a?b=1"),
             ("/users/{id", 8, "{id"),
@@ -277,11 +254,9 @@ mod tests {
             let reason = "a part of a path is text as in a URL, or {id}, or {*rest} at the end";
             assert_eq!(fault(Per::Route, route), (column, word.to_owned(), reason.to_owned()));
         }
-        for (route, column, word) in [("GET https://a.org/x", 5, "https:"), (" ", 2, "")] {
-            let (at, what, reason) = fault(Per::Route, route);
-            assert_eq!((at, what.as_str()), (column, word));
-            assert!(reason.contains("without a scheme"), "{reason}");
-        }
+        let (at, word, reason) = fault(Per::Route, "GET https://a.org/x");
+        assert_eq!((at, word.as_str()), (5, "https:"));
+        assert!(reason.contains("without a scheme"), "{reason}");
     }
 
     #[test]
@@ -294,7 +269,7 @@ mod tests {
             (Per::Host, &["[::1]:3000", "[0:0::1]:3000", "[::1]:03000"]),
             (
                 Per::Route,
-                &["GET a.org/users/{id}", "GET A.org/users/{name}/", " GET  a.org:80/users/{id}"],
+                &["GET a.org/users/{id}", "GET A.org/users/{name}/", "GET a.org:80/users/{id}"],
             ),
             (Per::Route, &["a.org", "a.org/{*rest}", "A.org./{*all}"]),
         ] {
@@ -302,18 +277,18 @@ mod tests {
                 .iter()
                 .flat_map(|&first| spellings.iter().map(move |&second| (first, second)))
             {
-                let limits = Limits::new(per).named(first, "1/s").expect(first);
+                let limits = none(per).named(first, "1/s").expect(first);
                 let both = limits.named(second, "2/s");
                 if first == second {
                     // The later one counts.
-                    assert_eq!(both, Limits::new(per).named(first, "2/s"));
+                    assert_eq!(both, none(per).named(first, "2/s"));
                     continue;
                 }
                 let error = both.expect_err(second);
                 assert_eq!(error.reason(), format!("it is listed already, as {first:?}"));
             }
         }
-        let others = Limits::new(Per::Host)
+        let others = none(Per::Host)
             .named("a.org", "1/s")
             .and_then(|limits| limits.named("a.org:8080", "1/s"));
         assert_eq!(others.expect("two hosts").names().count(), 2);
@@ -365,7 +340,7 @@ mod tests {
     fn limits(per: Per, names: &[&str]) -> Result<Limits, InvalidLimit> {
         // The limit says which name it is.
         let listed = names.iter().zip(1..);
-        listed.fold(Limits::new(per).others("99/s"), |limits, (name, number)| {
+        listed.fold(Ok(none(per)), |limits, (name, number)| {
             limits?.named(*name, &*format!("{number}/s"))
         })
     }
@@ -373,7 +348,7 @@ mod tests {
     /// The listed name whose limit a name has.
     #[track_caller]
     fn found<'a>(limits: &Limits, names: &[&'a str], name: &str) -> &'a str {
-        let limit = limits.get(name).expect("the default").to_string();
+        let limit = limits.get(name).to_string();
         let number: usize = limit.trim_end_matches("/s").parse().expect("a number");
         names.get(number - 1).unwrap_or(&"default")
     }

@@ -1,21 +1,49 @@
 //! The middleware.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::reqwest::{Request, Response};
+use ::reqwest::{Request, Response, Url};
 use async_trait::async_trait;
 use http::Extensions;
 use reqwest_middleware::{Middleware, Next, Result};
 
-use super::body::{read, with_grant};
-use super::name;
+use super::body::read;
+use crate::body::held;
 use crate::config::limiters::RateLimiters;
-use crate::feedback::{FeedbackBuilder, Learned, Table};
+use crate::feedback::{FeedbackBuilder, Learned, Table, server_name};
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
 use crate::limiter::{Granted, OwnedLimiter, acquire_within};
 use crate::policy::Cost;
+
+/// The name of the limit of one request, as an extension: what [`Limits`] lists, or any other for a limit of its
+/// own.
+///
+/// It counts whatever the limits are per. Names come from the program, and should be few: each that is in use has
+/// a limiter.
+///
+/// ```
+/// use reqwest_middleware::ClientBuilder;
+/// use tollgate::Limits;
+/// use tollgate::reqwest::{LimitName, RateLimit};
+///
+/// let limits = Limits::per_name("10/s")?.named("search", "1/s")?;
+/// let client = ClientBuilder::new(reqwest::Client::new()).with(RateLimit::limits(limits)).build();
+/// let request = client.get("http://api.example/search").with_extension(LimitName::new("search"));
+/// # drop(request); Ok::<(), tollgate::InvalidLimit>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LimitName(Cow<'static, str>);
+
+impl LimitName {
+    /// The limit of this name.
+    #[must_use]
+    pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
+        Self(name.into())
+    }
+}
 
 type OfRequest<T> = Arc<dyn Fn(&Request, &Extensions) -> T + Send + Sync>;
 
@@ -47,14 +75,18 @@ pub struct RateLimit<C: Cost = u32> {
 
 impl RateLimit {
     /// The limits of `limiters`, per what they are per: see the [module](super#limits-per-what). Of
-    /// [`Limits`](crate::Limits) the client makes its own limiters. A request whose name has no limit goes through.
+    /// [`Limits`](crate::Limits) the client makes its own limiters.
     #[must_use]
     pub fn limits(limiters: impl Into<RateLimiters>) -> Self {
         let limiters = limiters.into();
         Self::by(move |request, extensions| {
-            let name = name::of(&limiters.in_force(), request, extensions);
-            let limiter = limiters.at(&name)?;
-            Some((limiter.key().to_string(), limiter))
+            let (method, url) = (request.method().as_str(), request.url());
+            let name = match extensions.get() {
+                Some(LimitName(name)) => name.clone().into_owned(),
+                None => limiters.limits().name_of(method, &host(url), url.path()),
+            };
+            let limiter = limiters.at(&name);
+            Some((name, limiter))
         })
     }
 }
@@ -164,18 +196,17 @@ impl<C: Cost> Middleware for RateLimit<C> {
             let grant = acquire_within(&limiter, cost, self.max_wait).await.map_err(refused)?;
             return heard(next.run(request, extensions).await, grant).await;
         };
-        let (server, url) = (name::host(request.url()), request.url());
+        let url = request.url();
         let route = format!("{} {}", request.method(), url.path());
-        let feedback = servers.at(&key, &limiter, &server, &route);
+        let feedback = servers.at(&key, &limiter, &host(url), &route);
         let mut call = acquire_within(&feedback, cost, self.max_wait).await.map_err(refused)?;
         // If this fails or is dropped, its place in flight is given back, and the server may have counted it.
         let mut response = next.run(request, extensions).await;
         if response.as_ref().is_ok_and(|head| feedback.wants_body(head.status(), head.headers())) {
             let head = response?;
-            let status = head.status();
-            call.keep_head(status, head.headers());
-            let (whole, body) = read(head).await;
-            call.observe_body(status, whole.headers(), &body).await;
+            call.keep_head(head.status(), head.headers());
+            let (whole, body) = read(head).await?;
+            call.observe_body(whole.status(), whole.headers(), &body).await;
             response = Ok(whole);
         }
         heard(response, AnyGrant::new(call)).await
@@ -185,14 +216,12 @@ impl<C: Cost> Middleware for RateLimit<C> {
 /// The limiters that learn hear the response, or that there is none. They hear of a call once.
 async fn heard<C: Cost>(response: Result<Response>, mut grant: AnyGrant<C>) -> Result<Response> {
     match response {
-        Ok(response) => {
-            if let Some(rest) = grant.hear(response.status(), response.headers()) {
-                rest.await;
-            }
-            Ok(with_grant(response, grant))
-        }
+        Ok(response) => Ok(held(response, grant).await),
         Err(error) => {
-            if is_of_connection(&error) {
+            // The server was not reached, or did not answer.
+            if let reqwest_middleware::Error::Reqwest(error) = &error
+                && (error.is_request() || error.is_timeout())
+            {
                 grant.hear_failure();
             }
             Err(error)
@@ -200,12 +229,9 @@ async fn heard<C: Cost>(response: Result<Response>, mut grant: AnyGrant<C>) -> R
     }
 }
 
-/// Whether the server was not reached, or did not answer.
-fn is_of_connection(error: &reqwest_middleware::Error) -> bool {
-    match error {
-        reqwest_middleware::Error::Reqwest(error) => error.is_request() || error.is_timeout(),
-        reqwest_middleware::Error::Middleware(_) => false,
-    }
+/// The host and port of a URL. [`Url`] has made an address its shortest form, and an international name ASCII.
+fn host(url: &Url) -> String {
+    server_name(url.host_str().unwrap_or_default(), url.port())
 }
 
 /// The error of a request that was not sent. It can be downcast to `error`, and has it as its source.

@@ -1,4 +1,4 @@
-//! A call through a layer: it waits for its permits and for the inner service, and its limiter hears the answer.
+//! A call through a layer: it waits for its permits and for the inner service, and its limiter learns from the answer.
 
 use std::error::Error as StdError;
 use std::future::poll_fn;
@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use tower_service::Service;
 
-use super::response::AnyResponse;
+use crate::body::{AnyResponse, held};
 use crate::error::Error;
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
 use crate::limiter::{Acquire, Granted};
@@ -17,11 +17,11 @@ pub(super) type BoxError = Box<dyn StdError + Send + Sync>;
 
 pub(super) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A response with the grant of its call, or the error of the inner service.
-type Answer<T, E, C> = Result<(T, AnyGrant<C>), E>;
+/// A response that holds the grant of its call, or the error of the inner service.
+type Answer<T, E, C> = Result<<T as AnyResponse>::Held<C>, E>;
 
 /// Waits for permits, then for the service, and calls it. The outer error is the limiter's.
-pub(super) async fn send<S: Service<R>, R, C: Cost>(
+pub(super) async fn send<S: Service<R, Response: AnyResponse>, R, C: Cost>(
     acquire: Acquire<AnyRateLimiter<C>>,
     mut service: S,
     request: R,
@@ -36,25 +36,13 @@ pub(super) async fn send<S: Service<R>, R, C: Cost>(
 }
 
 /// Waits for the answer. If this future is dropped, the call is dropped before its place in flight is given back.
-pub(super) async fn answer<F, T, E, C: Cost>(call: F, mut grant: AnyGrant<C>) -> Answer<T, E, C>
+pub(super) async fn answer<F, T: AnyResponse, E, C: Cost>(
+    call: F,
+    mut grant: AnyGrant<C>,
+) -> Answer<T, E, C>
 where
     F: Future<Output = Result<T, E>>,
 {
-    let answer = call.await;
-    if answer.is_err() {
-        grant.hear_failure();
-    }
-    answer.map(|response| (response, grant))
-}
-
-/// The limiter hears the response, which then holds the grant.
-pub(super) async fn held<T: AnyResponse, C: Cost>(
-    response: T,
-    mut grant: AnyGrant<C>,
-) -> T::Held<C> {
-    let (status, headers) = response.head();
-    if let Some(rest) = grant.hear(status, headers) {
-        rest.await;
-    }
-    response.hold(grant)
+    let response = call.await.inspect_err(|_| grant.hear_failure())?;
+    Ok(held(response, grant).await)
 }

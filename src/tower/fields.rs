@@ -1,13 +1,10 @@
 //! The fields of a response that tell its client the limits: `RateLimit-Policy` and `RateLimit` of
 //! draft-ietf-httpapi-ratelimit-headers (as of revision 11), and `Retry-After`.
 //!
-//! Each limit is an item of both lists. `q` and `w` are its rate: `w` is in whole seconds, rounded up, and `q` is
-//! enlarged in proportion, so that `q / w` stays right. `r` is what can be taken now, all of it at once. In the
-//! next `t` seconds a client can use no more than that: then there is more, and enough for a request like the one
-//! that is answered. A client that takes `r`, waits for `t` and goes on loses nothing, as what comes meanwhile is
-//! kept until the limit is whole again; and what is whole again within a second comes with `t=0` where nothing is
-//! left, because a client that waited a second for it would lose most of it. Numbers of structured fields (RFC
-//! 9651) have at most 15 digits.
+//! [`RefuseLayer`](super::RefuseLayer) says what they mean. A client that takes `r` permits, waits for `t` and continues wastes
+//! none, as what comes meanwhile is kept until the limit is whole again. Where nothing is left and all is whole again within a
+//! second, `t` is 0: a client that waited a second would waste most of it. Numbers of structured fields (RFC 9651) have at
+//! most 15 digits.
 
 use std::fmt::Write;
 use std::time::Duration;

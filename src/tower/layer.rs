@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use http::request::Parts;
-use tower_layer::Layer;
 
-use super::service::{RateLimit, RateLimitBy};
 use crate::choose::Ask;
 #[cfg(feature = "feedback")]
 use crate::feedback::Servers;
@@ -45,8 +43,8 @@ use crate::policy::Cost;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer<C: Cost = u32> {
-    limiter: AnyRateLimiter<C>,
-    max_wait: Option<Duration>,
+    pub(super) limiter: AnyRateLimiter<C>,
+    pub(super) max_wait: Option<Duration>,
 }
 
 impl<C: Cost> RateLimitLayer<C> {
@@ -66,8 +64,8 @@ impl<C: Cost> RateLimitLayer<C> {
     }
 
     /// A limiter whose servers teach it: what a response says of limits holds back later calls to the same server and
-    /// bucket, see [`Servers`]. [`learn_by`](Self::learn_by) has options, and shows what was
-    /// learned.
+    /// bucket, see [`Servers`]. For options, and to look at what was learned, keep the servers:
+    /// `RateLimitLayer::by(move |request| servers.of(request))`.
     ///
     /// ```
     /// use tollgate::tower::RateLimitLayer;
@@ -82,15 +80,7 @@ impl<C: Cost> RateLimitLayer<C> {
     #[cfg(feature = "feedback")]
     #[must_use]
     pub fn learn(limiter: impl OwnedLimiter<Cost = C>) -> RateLimitByLayer<C> {
-        Self::learn_by(&Servers::new(limiter))
-    }
-
-    /// As [`learn`](Self::learn), with servers that the program keeps: they have options, and show what was
-    /// [learned](Servers::learned).
-    #[cfg(feature = "feedback")]
-    #[must_use]
-    pub fn learn_by(servers: &Servers<impl OwnedLimiter<Cost = C>>) -> RateLimitByLayer<C> {
-        let servers = servers.clone();
+        let servers = Servers::new(limiter);
         Self::by(move |request| servers.of(request))
     }
 
@@ -99,14 +89,6 @@ impl<C: Cost> RateLimitLayer<C> {
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait: Some(max_wait), ..self }
-    }
-}
-
-impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
-    type Service = RateLimit<S, C>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        RateLimit::new(inner, self.limiter.clone(), self.max_wait)
     }
 }
 
@@ -136,7 +118,7 @@ impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct RateLimitByLayer<C: Cost = u32> {
-    ask: Ask<C>,
+    pub(super) ask: Ask<C>,
 }
 
 impl<C: Cost> RateLimitByLayer<C> {
@@ -150,13 +132,5 @@ impl<C: Cost> RateLimitByLayer<C> {
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { ask: self.ask.within(Some(max_wait)) }
-    }
-}
-
-impl<S, C: Cost> Layer<S> for RateLimitByLayer<C> {
-    type Service = RateLimitBy<S, C>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        RateLimitBy { inner, ask: self.ask.clone() }
     }
 }

@@ -5,9 +5,8 @@ use std::net::IpAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::HeaderName;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -16,8 +15,6 @@ use super::ResponseBody;
 use super::call::{BoxFuture, send};
 use super::client_ip::ClientIp;
 use super::fields::{add_limits, set_retry_after};
-use super::grpc;
-use crate::body::Slot;
 use crate::choose::Ask;
 use crate::error::Error;
 use crate::limiter::any::AnyRateLimiter;
@@ -33,31 +30,27 @@ use crate::rate_limiter::RateLimiter;
 /// | the cost exceeds the capacity: it never fits | 413 Content Too Large |
 /// | a limit of zero, which is closed to all; too many keys; the limiter is [closed](crate::Limiter::close); the store of a shared limit is away | 503 Service Unavailable |
 ///
+/// `Retry-After` is set if the time is known, in whole seconds, rounded up. A place in flight has none. The body of a refusal
+/// is empty, and the [`tollgate::Error`](crate::Error) is in the extensions: `map_response` around the layer can change the
+/// response and write a body.
+///
+/// `RateLimit-Policy` and `RateLimit` of
+/// [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/) are set in
+/// all responses, unless [`fields`](Self::fields) says no: over Redis they take one more request. Each limit is an item of
+/// both, with the [name](crate::Limiter::name) of the limiter or `"default"`; several rules are `"default-0"`, `"default-1"`.
+///
+/// - `q` permits come in `w` seconds ([`Quota::window`](crate::Quota::window)): `w` is rounded up to whole
+///   seconds, and `q` enlarged in proportion. [`InFlight`] has no `w` but the unit `qu="concurrent-requests"`.
+/// - `r` permits can be taken now. In the next `t` seconds there is no more than that; then there is more, and enough for
+///   the cost of this request. `t` is left out if it does not depend on time alone, and 0 if an exhausted limit is whole
+///   again within a second: a client does best to spread `q` calls over `w`.
+///
+/// An [`InFlight`] place is held until the response body has ended or is dropped, or the client goes away. The errors of the
+/// service are the inner service's. The inner service must be `Clone` and its body `Default`; axum's, tonic's and
+/// http-body-util's are.
+///
 /// A [`KeyedRateLimiter`](crate::KeyedRateLimiter) whose [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) are all in
-/// use answers 503 to a new key: clients with many addresses can keep out newcomers. Give the customers that you know a
-/// limiter of their own, which strangers cannot fill.
-///
-/// - `Retry-After` is set if the time is known: in whole seconds, rounded up. A place in flight has none.
-/// - `RateLimit-Policy` and `RateLimit` of
-///   [draft-ietf-httpapi-ratelimit-headers](https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/) are set in
-///   all responses, from the current state of the limiter. Each limit is an item of both, with the
-///   [name](crate::Limiter::name) of the limiter or `"default"`; several rules are `"default-0"`, `"default-1"`.
-///   - `q` permits come in `w` seconds ([`Quota::window`](crate::Quota::window)): `w` is rounded up to whole
-///     seconds, and `q` enlarged in proportion. [`InFlight`] has no `w` but the unit `qu="concurrent-requests"`.
-///   - `r` permits can be taken now. In the next `t` seconds there is no more than that; then there is more, and enough for
-///     the cost of this request. `t` is left out if it does not depend on time alone, and 0 if an exhausted limit is whole
-///     again within a second: a client does best to spread `q` calls over `w`.
-///
-///   Over Redis the state is one more request; [`fields`](Self::fields) switches it off.
-/// - A gRPC request (`content-type: application/grpc`) is answered in gRPC's words: `RESOURCE_EXHAUSTED` in place of 429 and
-///   413, with the time to wait in `grpc-retry-pushback-ms` (-1 for a call that never fits), `UNAVAILABLE` in place of 503.
-/// - A refused response has an empty body, and the [`tollgate::Error`](crate::Error) in its extensions:
-///   `map_response` around the layer can change the response and write a body.
-/// - An [`InFlight`] place is held until the response body is read or dropped, or the client goes
-///   away. A response to an upgrade has no body: the handler acquires a permit for the connection itself.
-///
-/// The errors of the service are the inner service's: this layer adds none. The inner service must be `Clone` and
-/// its body `Default`; axum's, tonic's and http-body-util's are.
+/// use answers 503 to a new key. Give the customers that you know a limiter of their own, which strangers cannot fill.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -101,8 +94,20 @@ impl RefuseLayer {
 
     /// The limiter that `choose` returns for a request: a key of a keyed limiter or of one over Redis, say.
     ///
-    /// `choose` sees the request without its body. Do not use a key that clients choose freely: each new value
-    /// would have a fresh limit. [`by_ip`](Self::by_ip) and [`by_header`](Self::by_header) find the usual keys.
+    /// `choose` sees the request without its body. Do not use a key that clients choose freely, as each new value has a
+    /// fresh limit: put the layer behind what authenticates an API key, or return a limiter that strangers share for a key
+    /// that you do not know. The layer does not print keys, but `Debug` of an [`AtKey`](crate::AtKey) does.
+    ///
+    /// ```
+    /// use tollgate::tower::RefuseLayer;
+    /// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
+    ///
+    /// let keys = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
+    /// let layer = RefuseLayer::by(move |request| {
+    ///     let key = request.headers.get("x-api-key").and_then(|key| key.to_str().ok());
+    ///     keys.at(key.unwrap_or_default()).into_owned()
+    /// });
+    /// ```
     #[must_use]
     pub fn by<L: OwnedLimiter<Cost = u32>>(
         choose: impl Fn(&Parts) -> L + Send + Sync + 'static,
@@ -126,10 +131,10 @@ impl RefuseLayer {
     ///
     /// let clients = KeyedRateLimiter::<IpAddr, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
     /// let ip = ClientIp::peer::<ConnectInfo<SocketAddr>>()
-    ///     .trusted_proxies("x-forwarded-for", ["10.0.0.0/8"])?; // without this line: no proxy
+    ///     .trusted_proxies("x-forwarded-for", ["10.0.0.0/8".parse()?]); // without this line: no proxy
     /// let app: Router = Router::new().layer(RefuseLayer::by_ip(ip, move |ip| clients.at(&ip).into_owned()));
     /// let app = app.into_make_service_with_connect_info::<SocketAddr>(); // for `axum::serve`
-    /// # Ok::<(), tollgate::tower::InvalidProxy>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn by_ip<L: OwnedLimiter<Cost = u32>>(
@@ -142,25 +147,6 @@ impl RefuseLayer {
             let ip = client.of(request);
             ip.map_or_else(|| closed.clone(), |ip| AnyRateLimiter::new(choose(ip)))
         })
-    }
-
-    /// The limiter that `choose` returns for the value of a header, such as an API key.
-    ///
-    /// The value is `None` if the header is missing, stands there twice, or is not ASCII. Nothing here checks a key, and
-    /// each new value has a fresh limit: put the layer behind what authenticates, or return a limiter that strangers
-    /// share for a key that you do not know. The layer does not print keys, but `Debug` of an [`AtKey`](crate::AtKey)
-    /// does.
-    ///
-    /// # Panics
-    ///
-    /// If `header` is no name of a header.
-    #[must_use]
-    pub fn by_header<L: OwnedLimiter<Cost = u32>>(
-        header: &str,
-        choose: impl Fn(Option<&str>) -> L + Send + Sync + 'static,
-    ) -> Self {
-        let header = HeaderName::from_bytes(header.as_bytes()).expect("a name of a header");
-        Self::by(move |request| choose(only_value(&request.headers, &header)))
     }
 
     /// Sets the cost of a request. Default: one permit. A request whose cost is zero passes at once, whatever the
@@ -192,46 +178,26 @@ impl<S> Layer<S> for RefuseLayer {
     }
 }
 
-/// The value of a header that stands there once.
-fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    let mut values = headers.get_all(name).iter();
-    let value = values.next()?;
-    values.next().is_none().then(|| value.to_str().ok())?
-}
-
-/// Makes a response a refusal. `grpc`: the content type of a request of gRPC.
-fn refuse<B>(error: Error, response: Response<B>, grpc: Option<HeaderValue>) -> Response<B> {
-    let (mut head, body) = response.into_parts();
-    head.status = match error {
+/// The response to a request that is refused.
+fn refuse<B: Default>(error: Error) -> Response<B> {
+    let mut response = Response::<B>::default();
+    *response.status_mut() = match &error {
         Error::Denied { .. } | Error::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
         // A limit of zero is closed, whatever the request. A client that slows down or asks for less cannot help it.
         Error::ExceedsCapacity(error) if error.max > 0 => StatusCode::PAYLOAD_TOO_LARGE,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     if let Some(retry_after) = error.retry_after() {
-        set_retry_after(&mut head.headers, retry_after);
+        set_retry_after(response.headers_mut(), retry_after);
     }
-    if let Some(kind) = grpc {
-        grpc::translate(&mut head, kind, &error);
-    }
-    head.extensions.insert(error);
-    Response::from_parts(head, body)
+    response.extensions_mut().insert(error);
+    response
 }
 
 /// Answers requests beyond a limit by 429; made by [`RefuseLayer`].
 ///
 /// A call whose future is dropped leaves the queue. A request that has reached the inner service stays charged; its place
 /// in flight is given back.
-///
-/// ```
-/// use tollgate::tower::{Refuse, RefuseLayer};
-/// use tollgate::{Rate, RateLimiter, TokenBucket};
-/// use tower::Layer;
-///
-/// let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(100.0), 20));
-/// let service: Refuse<_> = RefuseLayer::new(limiter).layer("any service");
-/// assert!(format!("{service:?}").contains("any service"));
-/// ```
 #[derive(Clone, Debug)]
 pub struct Refuse<S> {
     inner: S,
@@ -257,28 +223,20 @@ where
         let (parts, body) = request.into_parts();
         let fields = self.rules.fields;
         let (limiter, cost, acquire) = self.rules.ask.of(&parts);
-        let grpc = grpc::content_type(&parts.headers).cloned();
         let request = Request::from_parts(parts, body);
         // The service that is ready. Its clone, which stays here, is not.
         let clone = self.inner.clone();
         let service = mem::replace(&mut self.inner, clone);
         Box::pin(async move {
-            let (mut response, outcome) = match send(acquire, service, request).await {
-                Ok(answer) => answer.map(|(response, grant)| (response, Ok(grant)))?,
-                Err(error) => (Response::new(B::default()), Err(error)),
+            let mut response = match send(acquire, service, request).await {
+                Ok(answer) => answer?,
+                Err(error) => refuse(error),
             };
             // The state after the decision. Without the fields if the store does not answer.
             if fields && let Ok(limits) = limiter.limits(cost).await {
                 add_limits(response.headers_mut(), limiter.name(), &limits);
             }
-            let slot = match outcome {
-                Ok(grant) => Slot::new(grant),
-                Err(error) => {
-                    response = refuse(error, response, grpc);
-                    Slot::default()
-                }
-            };
-            Ok(response.map(|body| ResponseBody::new(body, slot)))
+            Ok(response)
         })
     }
 }

@@ -2,13 +2,14 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use http::Request;
+use tower_layer::Layer;
 use tower_service::Service;
 
-use super::call::{BoxError, BoxFuture, answer, held, send};
-use super::response::AnyResponse;
+use super::call::{BoxError, BoxFuture, answer, send};
+use super::layer::{RateLimitByLayer, RateLimitLayer};
+use crate::body::AnyResponse;
 use crate::choose::Ask;
 use crate::error::Error;
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
@@ -17,28 +18,20 @@ use crate::policy::Cost;
 
 /// Waits in `poll_ready` until one permit is granted, and spends it in `call`; made by
 /// [`RateLimitLayer`](super::RateLimitLayer), which says what clones and errors do.
-///
-/// ```
-/// use tollgate::tower::{RateLimit, RateLimitLayer};
-/// use tollgate::{InFlight, RateLimiter};
-/// use tower::Layer;
-///
-/// let layer = RateLimitLayer::new(RateLimiter::new(InFlight::new(10)));
-/// let service: RateLimit<_> = layer.layer("any service");
-/// ```
 #[derive(Debug)]
 pub struct RateLimit<S, C: Cost = u32> {
     inner: S,
-    limiter: AnyRateLimiter<C>,
-    max_wait: Option<Duration>,
+    rules: RateLimitLayer<C>,
     waiting: Option<Acquire<AnyRateLimiter<C>>>,
     /// The permit of the next call, or why there is none.
     permit: Option<Result<AnyGrant<C>, Error>>,
 }
 
-impl<S, C: Cost> RateLimit<S, C> {
-    pub(super) fn new(inner: S, limiter: AnyRateLimiter<C>, max_wait: Option<Duration>) -> Self {
-        Self { inner, limiter, max_wait, waiting: None, permit: None }
+impl<S, C: Cost> Layer<S> for RateLimitLayer<C> {
+    type Service = RateLimit<S, C>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimit { inner, rules: self.clone(), waiting: None, permit: None }
     }
 }
 
@@ -59,7 +52,7 @@ where
         // The inner service first: a permit that waits for it would be spent later than it was granted.
         ready!(self.inner.poll_ready(context)).map_err(Into::into)?;
         if self.permit.is_none() {
-            let acquire = || acquire_within(&self.limiter, C::ONE, self.max_wait);
+            let acquire = || acquire_within(&self.rules.limiter, C::ONE, self.rules.max_wait);
             let waiting = self.waiting.get_or_insert_with(acquire);
             self.permit = Some(ready!(Pin::new(waiting).poll(context)));
             self.waiting = None;
@@ -73,17 +66,14 @@ where
     fn call(&mut self, request: R) -> Self::Future {
         let permit = self.permit.take().expect("`call` before `poll_ready` was ready");
         let call = permit.map(|grant| answer(self.inner.call(request), grant));
-        Box::pin(async move {
-            let (response, grant) = call?.await.map_err(Into::into)?;
-            Ok(held(response, grant).await)
-        })
+        Box::pin(async move { call?.await.map_err(Into::into) })
     }
 }
 
 /// A clone has its own readiness, and the same limiter.
 impl<S: Clone, C: Cost> Clone for RateLimit<S, C> {
     fn clone(&self) -> Self {
-        Self::new(self.inner.clone(), self.limiter.clone(), self.max_wait)
+        self.rules.layer(self.inner.clone())
     }
 }
 
@@ -98,20 +88,18 @@ impl<S, C: Cost> Drop for RateLimit<S, C> {
 
 /// Waits in the future of `call` until the cost of the request is granted; made by
 /// [`RateLimitByLayer`](super::RateLimitByLayer).
-///
-/// ```
-/// use tollgate::tower::{RateLimitBy, RateLimitLayer};
-/// use tollgate::{InFlight, RateLimiter};
-/// use tower::Layer;
-///
-/// let limiter = RateLimiter::new(InFlight::new(10));
-/// let layer = RateLimitLayer::by(move |_| limiter.clone()).cost(|_| 3);
-/// let service: RateLimitBy<_> = layer.layer("any service");
-/// ```
 #[derive(Clone, Debug)]
 pub struct RateLimitBy<S, C: Cost = u32> {
-    pub(super) inner: S,
-    pub(super) ask: Ask<C>,
+    inner: S,
+    ask: Ask<C>,
+}
+
+impl<S, C: Cost> Layer<S> for RateLimitByLayer<C> {
+    type Service = RateLimitBy<S, C>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimitBy { inner, ask: self.ask.clone() }
+    }
 }
 
 impl<S, T, C> Service<Request<T>> for RateLimitBy<S, C>
@@ -135,9 +123,6 @@ where
         let (parts, body) = request.into_parts();
         let (.., acquire) = self.ask.of(&parts);
         let sent = send(acquire, self.inner.clone(), Request::from_parts(parts, body));
-        Box::pin(async move {
-            let (response, grant) = sent.await?.map_err(Into::into)?;
-            Ok(held(response, grant).await)
-        })
+        Box::pin(async move { sent.await?.map_err(Into::into) })
     }
 }

@@ -60,7 +60,9 @@ fn a_status_that_is_an_error_is_learned_from_without_its_time() {
     let clock = ManualClock::auto_advance();
     let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1000.0)), &clock);
     let servers = Servers::new(limiter);
-    let agent = agent(RateLimit::servers(&servers), |path| match path {
+    let table = servers.clone();
+    let limit = RateLimit::by(move |request| table.of(request));
+    let agent = agent(limit, |path| match path {
         "/busy" => Err(ureq::Error::StatusCode(429)),
         "/odd" => Err(ureq::Error::StatusCode(7)),
         _ => Err(ureq::Error::ConnectionFailed),

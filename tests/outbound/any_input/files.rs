@@ -18,11 +18,9 @@ pub(crate) fn judge(input: &[u8]) {
 fn check(limits: &Limits) {
     let limiters = RateLimiters::with_clock(limits.clone(), ManualClock::new());
     for name in limits.names() {
-        assert!(limits.get(name).is_some(), "{name:?} is listed");
-        let limiter = limiters.at(name).expect("it is listed");
         // The error of one that cannot be granted is one, too.
-        let _ = limiter.try_acquire(1);
+        let _ = limiters.at(name).try_acquire(1);
     }
     limiters.reload(limits.clone());
-    assert_eq!(&limiters.limits(), limits);
+    assert_eq!(&*limiters.limits(), limits);
 }

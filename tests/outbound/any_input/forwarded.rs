@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue, Request};
 use tollgate::tower::ClientIp;
 
 /// The networks of the proxies.
-const PROXIES: [&str; 3] = ["10.0.0.0/8", "192.0.2.1", "2001:db8:aa::/48"];
+const PROXIES: [&str; 3] = ["10.0.0.0/8", "192.0.2.1/32", "2001:db8:aa::/48"];
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
 
@@ -35,7 +35,8 @@ fn client_counts(sent: &[&[u8]], client: IpAddr, proxies: &[(bool, u8)]) {
         caller = Ipv4Addr::new(10, 0, 1, proxy).into();
     }
     let of_client = ClientIp::peer_by(move |_| Some(caller));
-    let of_client = of_client.trusted_proxies(header, PROXIES).expect("networks");
+    let of_client =
+        of_client.trusted_proxies(header, PROXIES.map(|network| network.parse().expect("valid")));
     let mut request = Request::new(());
     for line in &lines {
         let name = HeaderName::from_bytes(header.as_bytes()).expect("a name");

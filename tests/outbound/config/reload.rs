@@ -50,7 +50,7 @@ fn how_soon_the_first_waiter_moves_depends_on_the_limit() {
 fn a_file_that_is_read_again_gives_nothing_twice() {
     let file = "default = '1/min burst 5'\nlimits.own = '1/min burst 3, 10/h fixed window'";
     let (limiters, _) = limiters(file);
-    let handles = ["any", "own"].map(|name| limiters.at(name).expect("a limit"));
+    let handles = ["any", "own"].map(|name| limiters.at(name));
     limiters.keyed().at("any").try_acquire(5).expect("a burst");
     limiters.keyed().at("own").try_acquire(3).expect("a burst");
     for _ in 0..3 {
@@ -74,14 +74,14 @@ fn a_broken_file_leaves_the_old_limits_in_force() {
     {
         assert!(read(broken).is_err(), "{broken}");
         assert_eq!(delay(&places[1]), 60_000);
-        assert_eq!(limiters.limits(), limits("default = '1/min'"));
+        assert_eq!(*limiters.limits(), limits("default = '1/min'"));
     }
 }
 
 #[test]
 fn a_name_that_is_added_keeps_what_it_took_of_the_default() {
     let (limiters, clock) = limiters("default = '1/min burst 5'");
-    let before = limiters.at("api").expect("the default");
+    let before = limiters.at("api");
     let keyed = limiters.keyed();
     keyed.at("api").try_acquire(4).expect("a burst");
     limiters.reload(limits("default = '1/min burst 5'\nlimits.api = '1/s burst 10'"));
@@ -108,14 +108,13 @@ fn a_name_that_is_removed_gets_the_default() {
 #[test]
 fn a_name_that_is_removed_without_a_default_is_not_limited() {
     let (limiters, clock) = limiters("limits = { api = '1/s burst 2', other = '1/s' }");
-    let before = limiters.at("api").expect("it is listed");
+    let before = limiters.at("api");
     let keyed = limiters.keyed();
     keyed.at("api").try_acquire(2).expect("a burst");
     let waiting = keyed.at("api").reserve(2).expect("a place");
     assert_eq!(delay(&waiting), 2000);
     for _ in 0..2 {
         limiters.reload(limits("limits.other = '1/s'"));
-        assert!(limiters.at("api").is_none());
         assert_eq!((delay(&waiting), before.queue_len()), (0, 0));
         keyed.at("api").try_acquire(100).expect("no limit");
         keyed.at("never listed").try_acquire(100).expect("no limit");
@@ -134,7 +133,6 @@ fn those_who_wait_by_a_default_that_is_removed_go_at_once() {
     let places = [(); 3].map(|()| keyed.at("api").reserve(1).expect("a place"));
     assert_eq!(delay(&places[2]), 2000);
     limiters.reload(limits("limits.other = '1/s'"));
-    assert!(limiters.at("api").is_none());
     assert_eq!((delay(&places[2]), keyed.at("api").queue_len()), (0, 0));
 }
 
@@ -173,10 +171,9 @@ fn each_name_that_a_pattern_matches_is_a_limiter_which_keeps_its_history() {
     assert_eq!((delay(&waiting), keyed.at("a.search").quota().limit), (500, 5));
     limiters.reload(limits("per = 'host'\nlimits.'a.search' = '4/s burst 4'"));
     assert_eq!((delay(&waiting), keyed.at("a.search").quota().limit), (250, 4));
-    assert!(limiters.at("b.search").is_none());
+    limiters.at("b.search").try_acquire(1000).expect("no limit");
     // Of none any more: those who wait go.
     limiters.reload(limits("per = 'host'\nlimits.other = '1/s'"));
-    assert!(limiters.at("a.search").is_none());
     assert_eq!((delay(&waiting), keyed.at("a.search").queue_len()), (0, 0));
 }
 
@@ -230,7 +227,7 @@ fn reloads_of_several_threads_end_with_one_file_for_all_names() {
         }
     });
     let limits = limiters.limits();
-    let limit = limits.get("0").expect("the default");
+    let limit = limits.get("0");
     for name in &names {
         let size = limiters.keyed().at(name).quota().limit;
         assert_eq!(*limit.to_string(), format!("1/s burst {size}"), "{name}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, RequestBuilder};
 use tollgate::reqwest::{LimitName, RateLimit, refusal};
 use tollgate::{
-    KeyedRateLimiter, Limits, ManualClock, Per, RateLimiter, RateLimiters, SlidingWindowLog,
+    KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters, SlidingWindowLog,
 };
 
 use super::{answer, answered};
@@ -78,7 +78,8 @@ async fn a_host_is_one_in_all_spellings() {
 
 #[tokio::test]
 async fn a_listed_host_is_found_in_any_spelling_also_after_a_reload() {
-    let limits = |name: &str| Limits::new(Per::Host).named(name, "1/h").expect("a limit");
+    let others = Limits::per_host("unlimited").expect("a limit");
+    let limits = |name: &str| others.clone().named(name, "1/h").expect("a limit");
     let (limiters, client) = once_an_hour(limits("API.Example.org:443"));
     let urls =
         ["https://api.example.org/", "http://api.example.org/", "http://b.org", "http://b.org"];
@@ -90,7 +91,8 @@ async fn a_listed_host_is_found_in_any_spelling_also_after_a_reload() {
 
 #[tokio::test]
 async fn a_route_is_listed_as_a_url_writes_its_host() {
-    let limits = Limits::new(Per::Route).named("xn--Bcher-kva.example/all", "1/h");
+    let limits = Limits::per_route("unlimited")
+        .and_then(|limits| limits.named("xn--Bcher-kva.example/all", "1/h"));
     let (_, client) = once_an_hour(limits.expect("a limit"));
     let urls = ["http://xn--bcher-kva.example/all", "http://b\u{fc}cher.example/all"];
     assert_eq!(get(&client, &urls).await, [true, false]);

@@ -15,8 +15,8 @@ fn peer() -> ClientIp {
 }
 
 fn behind(header: &str) -> ClientIp {
-    let proxies = ["10.0.0.0/8", "192.0.2.1", "2001:db8:aa::/48"];
-    peer().trusted_proxies(header, proxies).expect("networks")
+    let proxies = ["10.0.0.0/8", "192.0.2.1/32", "2001:db8:aa::/48"];
+    peer().trusted_proxies(header, proxies.map(|network| network.parse().expect("a network")))
 }
 
 /// The address that counts for a request from `peer` with these header lines.
@@ -142,9 +142,15 @@ fn ports_and_brackets_are_not_part_of_the_address() {
 }
 
 #[test]
-fn the_header_of_rfc_7239_is_an_error() {
-    let error = peer().trusted_proxies("Forwarded", ["10.0.0.0/8"]).expect_err("not read");
-    assert!(error.to_string().contains("let the proxies write x-forwarded-for"), "{error}");
+#[should_panic(expected = "let the proxies write x-forwarded-for")]
+fn the_header_of_rfc_7239_is_not_read() {
+    let _ = behind("Forwarded");
+}
+
+#[test]
+#[should_panic(expected = "a name of a header")]
+fn a_header_has_a_name() {
+    let _ = behind("x forwarded");
 }
 
 #[test]
@@ -194,37 +200,8 @@ fn very_long_headers_change_nothing() {
 }
 
 #[test]
-fn proxies_are_addresses_or_networks() {
-    let parse = |proxy: &str| peer().trusted_proxies("x-forwarded-for", [proxy]);
-    for proxy in
-        ["10.0.0.0/8", "10.0.0.1", "10.0.0.1/32", "::1", "2001:db8::/32", "fc00::/7", "128.0.0.0/1"]
-    {
-        assert!(parse(proxy).is_ok(), "{proxy}");
-    }
-    for proxy in [
-        "",
-        "10.0.0.1/8",
-        "10.0.0.0/33",
-        "10.0.0.0/0",
-        "0.0.0.0/0",
-        "::/0",
-        "10.0.0/8",
-        "10.0.0.0/",
-        "/8",
-        "::/129",
-        "localhost",
-        "10.0.0.0/8/8",
-        "::ffff:10.0.0.0/104",
-        "10.0.0.0/-1",
-        "10.0.0.0/255.0.0.0",
-        "[::1]",
-    ] {
-        let error = parse(proxy).expect_err(proxy).to_string();
-        assert!(error.starts_with(&format!("`{proxy}` is no proxy")), "{error}");
-    }
-    let error = peer().trusted_proxies("x forwarded", ["::1"]).expect_err("a space");
-    assert_eq!(error.to_string(), "`x forwarded` is no name of a header");
-    let nobody = peer().trusted_proxies("x-forwarded-for", [""; 0]).expect("none is trusted");
+fn without_trusted_networks_no_header_is_read() {
+    let nobody = peer().trusted_proxies("x-forwarded-for", []);
     assert_eq!(ip(&nobody, "203.0.113.7:5", &[("x-forwarded-for", b"192.0.2.9")]), REAL);
 }
 

@@ -24,7 +24,7 @@ fn secs(seconds: u64) -> Duration {
 }
 
 type Answer = std::future::Ready<Result<Response<String>, Infallible>>;
-type Server = tollgate::tower::Refuse<ServiceFn<fn(Request<()>) -> Answer>>;
+type Server = <RefuseLayer as Layer<ServiceFn<fn(Request<()>) -> Answer>>>::Service;
 
 fn server(layer: &RefuseLayer) -> Server {
     layer.layer(service_fn(|_| std::future::ready(Ok(Response::new("hello".to_owned())))))

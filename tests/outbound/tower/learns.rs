@@ -87,16 +87,16 @@ async fn a_server_that_is_not_reached_gets_fewer_calls() {
 async fn a_refusal_of_one_host_delays_no_other() {
     let clock = ManualClock::new();
     let servers = Servers::new(ten(&clock));
-    let service = RateLimitLayer::learn_by(&servers).max_wait(Duration::ZERO).layer(service_fn(
-        async |request: Request<()>| {
+    let service = RateLimitLayer::by(move |request| servers.of(request))
+        .max_wait(Duration::ZERO)
+        .layer(service_fn(async |request: Request<()>| {
             let is_busy = request.uri().host() == Some("busy.example");
             Ok::<_, Infallible>(if is_busy {
                 says(429, &[("retry-after", "5")])
             } else {
                 says(200, &[])
             })
-        },
-    ));
+        }));
     let call = |uri| service.clone().oneshot(get(uri));
     call("http://busy.example/a").await.expect("sent");
     call("http://other.example/").await.expect("not its concern");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::Body;
 use tokio_test::{assert_pending, assert_ready, assert_ready_ok};
-use tollgate::tower::{RateLimit, RateLimitLayer, RefuseLayer};
+use tollgate::tower::{RateLimitLayer, RefuseLayer};
 use tollgate::{
     Error, FixedWindow, InFlight, ManualClock, QueueLimit, Rate, RateLimiter, SmoothBursty,
     TokenBucket,
@@ -19,7 +19,7 @@ use tower_test::mock::{self, Handle, Mock, Spawn};
 type Inner = Mock<Request<()>, Response<String>>;
 type Calls = Handle<Request<()>, Response<String>>;
 
-fn service(layer: &RateLimitLayer) -> (Spawn<RateLimit<Inner>>, Calls) {
+fn service(layer: &RateLimitLayer) -> (Spawn<<RateLimitLayer as Layer<Inner>>::Service>, Calls) {
     mock::spawn_with(|inner| layer.layer(inner))
 }
 

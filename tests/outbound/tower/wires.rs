@@ -126,80 +126,29 @@ where
     client.unary(request, path, Text).await.map(tonic::Response::into_inner)
 }
 
-async fn serve_greeter(layer: RefuseLayer) -> tonic::transport::Channel {
-    let app = Router::new().route_service("/test.Greeter/Greet", Greeter);
-    let url = serve(app.layer(layer)).await;
-    tonic::transport::Endpoint::new(url).expect("a URL").connect_lazy()
+fn greeter(layer: RefuseLayer) -> Router {
+    Router::new().route_service("/test.Greeter/Greet", Greeter).layer(layer)
 }
 
-/// A refusal by `layer` that a client of tonic sees, and its push-back.
-async fn refused_by(layer: RefuseLayer) -> (Code, Option<String>) {
-    let refused = greet(serve_greeter(layer).await).await.expect_err("refused");
-    let pushback = refused.metadata().get("grpc-retry-pushback-ms");
-    (refused.code(), pushback.map(|millis| millis.to_str().expect("ASCII").to_owned()))
+async fn channel(app: Router) -> tonic::transport::Channel {
+    tonic::transport::Endpoint::new(serve(app).await).expect("a URL").connect_lazy()
 }
 
-#[tokio::test]
-async fn tonic_reads_a_status_of_grpc() {
-    let (clock, servers) = limiter(1);
-    let channel = serve_greeter(RefuseLayer::new(servers)).await;
-    assert_eq!(greet(channel.clone()).await.expect("an answer"), "hello tonic");
-    clock.advance(Duration::from_micros(1_999_001));
-    let refused = greet(channel.clone()).await.expect_err("one a minute");
-    assert_eq!(refused.code(), Code::ResourceExhausted);
-    let sent = |name| refused.metadata().get(name).expect("it is known").to_str().expect("ASCII");
-    assert_eq!((sent("retry-after"), sent("grpc-retry-pushback-ms")), ("59", "58001"));
-    clock.advance(Duration::from_millis(58_001));
-    assert_eq!(greet(channel).await.expect("an answer"), "hello tonic");
-}
-
-#[tokio::test]
-async fn each_kind_of_refusal_has_a_status_of_grpc() {
-    let held = RateLimiter::new(InFlight::new(1));
-    let _place = held.try_acquire(1).expect("free");
-    assert_eq!(refused_by(RefuseLayer::new(held.clone())).await, (Code::ResourceExhausted, None));
-    let large = RefuseLayer::new(limiter(1).1).cost(|_| 2);
-    assert_eq!(refused_by(large).await, (Code::ResourceExhausted, Some("-1".to_owned())));
-    let closed = RefuseLayer::new(RateLimiter::new(InFlight::new(0)));
-    assert_eq!(refused_by(closed).await, (Code::Unavailable, None));
-    let year = FixedWindow::new(1, Duration::from_secs(365 * 86_400));
-    let year = RateLimiter::with_clock(year, ManualClock::new());
-    let _grant = year.try_acquire(1).expect("new");
-    let most = Some(i32::MAX.to_string());
-    assert_eq!(refused_by(RefuseLayer::new(year.clone())).await, (Code::ResourceExhausted, most));
-}
-
-/// The answer has the content type of the request; for others than gRPC's it stays with the status of HTTP.
-#[tokio::test]
-async fn only_grpc_is_answered_in_its_words() {
-    let limiter = RateLimiter::new(InFlight::new(0));
-    let app = Router::new().route("/", get(async || "hello")).layer(RefuseLayer::new(limiter));
-    let ask = async |kind: Option<&'static str>| {
-        let mut request = Request::new(axum::body::Body::empty());
-        if let Some(kind) = kind {
-            request.headers_mut().insert("content-type", http::HeaderValue::from_static(kind));
-        }
-        app.clone().oneshot(request).await.expect("infallible")
-    };
-    for kind in ["application/grpc", "application/grpc+proto", "application/grpc-web-text"] {
-        let answer = ask(Some(kind)).await;
-        assert_eq!(
-            (answer.status(), &answer.headers()["grpc-status"]),
-            (http::StatusCode::OK, &"14".parse().expect("a value"))
-        );
-        assert_eq!(answer.headers()["content-type"], kind);
+/// Refuses in gRPC's words.
+async fn in_grpc(response: axum::response::Response) -> axum::response::Response {
+    let Some(error) = response.extensions().get::<tollgate::Error>() else { return response };
+    let mut refused = Status::resource_exhausted(error.to_string()).into_http();
+    if let Some(wait) = error.retry_after() {
+        let millis = u64::try_from(wait.as_millis()).expect("short");
+        refused.headers_mut().insert("grpc-retry-pushback-ms", millis.into());
     }
-    for kind in [None, Some("application/json"), Some("text/application/grpc")] {
-        let answer = ask(kind).await;
-        assert_eq!(answer.status(), http::StatusCode::SERVICE_UNAVAILABLE);
-        assert!(!answer.headers().contains_key("grpc-status"));
-    }
+    refused
 }
 
 #[tokio::test]
 async fn tonic() {
     let (_, servers) = limiter(3);
-    let channel = serve_greeter(RefuseLayer::new(servers.clone())).await;
+    let channel = channel(greeter(RefuseLayer::new(servers.clone()))).await;
 
     let (clock, ours) = limiter(2);
     let limited = max_wait(&ours).layer(channel.clone());
@@ -215,19 +164,20 @@ async fn tonic() {
 
     // The server has had its three.
     let refused = greet(channel).await.expect_err("three a minute");
-    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(refused.code(), Code::Unavailable);
     assert_eq!(servers.stats().granted, 3);
 }
 
 /// A server that refuses by gRPC's own words, in a response without a message, teaches the layer.
 #[tokio::test]
 async fn tonic_is_taught_by_push_back() {
-    let servers = RefuseLayer::new(limiter(1).1);
-    let channel = serve_greeter(servers.fields(false)).await;
+    let servers = greeter(RefuseLayer::new(limiter(1).1).fields(false));
+    let channel = channel(servers.layer(axum::middleware::map_response(in_grpc))).await;
     let (clock, ours) = limiter(100);
     let limited = RateLimitLayer::learn(ours).max_wait(Duration::from_secs(1)).layer(channel);
     assert_eq!(greet(limited.clone()).await.expect("an answer"), "hello tonic");
     let refused = greet(limited.clone()).await.expect_err("by the server");
+    assert_eq!(refused.code(), Code::ResourceExhausted);
     assert_eq!(refused.metadata().get("grpc-retry-pushback-ms").expect("sent"), "60000");
     // From here on the layer holds calls back.
     let refused = greet(limited.clone()).await.expect_err("by the layer");
