@@ -504,17 +504,18 @@ impl<P: Policy> Inner<P> {
         while let Some(key) = self.waiting().queue.front() {
             let queue = &self.waiting().queue;
             let (&Waiter { cost, joined, .. }, deadline) = (&queue[key], queue.deadline(key));
-            let ready = match self.policy.ready_at(&self.state, now, cost) {
+            // It is charged as of the time at which it was ready, so that a late alarm costs nothing, but not before the last
+            // event or further back than the policy catches up.
+            let catch_up = now.saturating_sub(self.policy.catch_up());
+            let from = joined.max(self.charges_from).max(catch_up);
+            let ready = match self.policy.ready_at(&self.state, from, cost) {
                 Ok(ready) => ready,
                 Err(error) => {
                     self.turn_away(key, now, error.into());
                     continue;
                 }
             };
-            // It is charged as of the time at which it was ready, so that a late alarm costs nothing, but not before the last
-            // event or further back than the policy catches up.
-            let catch_up = now.saturating_sub(self.policy.catch_up());
-            let at = ready.earliest().max(joined).max(self.charges_from).max(catch_up);
+            let at = ready.earliest().max(from);
             if deadline.is_some_and(|deadline| deadline < at) {
                 let part = self.part_that_holds(&self.state, now, now, cost);
                 let retry_after = ready.and(Ready::At(at)).wait(now);

@@ -28,7 +28,9 @@
 //! Words are never reused across changes, so the 62 bits last for at least 73 years, less what refunds
 //! across changes use up; after that the line goes on under its mutex.
 
-use crate::policy::schedule::{Attempt, RateReceipt, RateState, Schedule, nanos_of};
+use crate::policy::schedule::{
+    Attempt, RateReceipt, RateState, Schedule, nanos_of, position_at, time_of,
+};
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::units::{Nanos, saturating_nanos};
 
@@ -221,25 +223,6 @@ fn parameters_of(schedule: &Schedule, moved: i64, bump: u64) -> [u64; 8] {
 /// A number that is neither negative nor too wide.
 fn fitting(number: i128) -> Option<u64> {
     u64::try_from(number).ok().filter(|&number| number < TOO_WIDE)
-}
-
-/// `Schedule::position_at` for times before [`END`].
-#[allow(clippy::cast_possible_truncation)] // the high half of a product
-#[inline(always)]
-fn position_at(time: Nanos, multiplier: u64) -> u64 {
-    ((u128::from(time.get() << 1) * u128::from(multiplier)) >> 64) as u64
-}
-
-/// `Schedule::time_of` for positions below 2^63, without a loop: a caller that does not look at the time
-/// pays nothing for it.
-#[allow(clippy::cast_possible_truncation)] // positions below 2^63 are reached before 2^63
-#[inline(always)]
-fn time_of(position: u64, multiplier: u64, inverse: u64) -> Nanos {
-    // The inverse was rounded down by less than one, so the time by less than 1 ns: rounded up, it is
-    // right or one too early.
-    let time = ((u128::from(position) * u128::from(inverse) + ((1 << 63) - 1)) >> 63) as u64;
-    let reached = ((u128::from(time) * u128::from(multiplier)) >> 63) as u64;
-    Nanos::new(time + u64::from(reached < position))
 }
 
 #[cfg(all(test, not(tollgate_loom)))]

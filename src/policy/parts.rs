@@ -113,7 +113,8 @@ macro_rules! compose {
                 $(self$($way)*.migrate(&old$($way)*, &mut state.$index, now);)+
             }
 
-            #[inline]
+            // All that is left of a release are the parts with places.
+            #[inline(always)]
             fn event(&self, state: &mut Self::State, now: Nanos, event: RuleEvent<Self::Cost>) -> Nanos {
                 let mut at = now;
                 $(if let Some(event) = event.of(|cost| cost$($of)*, |sum| sum$($of)*) {

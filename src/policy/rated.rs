@@ -54,13 +54,14 @@ macro_rules! scheduled {
                 Some(self.schedule.full_at(state))
             }
 
+            #[inline]
             fn ready_at(
                 &self,
                 state: &RateState,
-                _: Nanos,
+                now: Nanos,
                 n: u32,
             ) -> Result<Ready, ExceedsCapacity> {
-                self.schedule.ready_at(state, n)
+                self.schedule.ready_at(state, now, n)
             }
 
             #[inline(always)]

@@ -28,6 +28,7 @@ pub enum Ready {
 
 impl Ready {
     /// The time before which the cost is certainly not ready.
+    #[inline]
     #[must_use]
     pub fn earliest(self) -> Nanos {
         match self {
@@ -44,6 +45,7 @@ impl Ready {
     /// assert_eq!(Ready::At(soon).and(Ready::At(later)), Ready::At(later));
     /// assert_eq!(Ready::NotBefore(soon).and(Ready::At(later)), Ready::NotBefore(later));
     /// ```
+    #[inline]
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let latest = self.earliest().max(other.earliest());

@@ -69,11 +69,12 @@ impl RefundLevels {
             lows.push(Low { mark, level });
         }
         if lows.len() > 1 + PLACES {
-            // The two neighbours whose ratio is smallest become one.
-            let ratio = |&at: &usize| {
-                (u128::from(lows[at + 1].level) << 32) / u128::from(lows[at].level.max(1))
-            };
-            let nearest = (1..=PLACES).min_by_key(ratio).unwrap_or(1);
+            // The two neighbours whose ratio is smallest become one. Ratios are multiplied crosswise: divisions would take
+            // longer than the rest of a charge.
+            let level = |at: usize| u128::from(lows[at].level.max(1));
+            let ratio =
+                |&a: &usize, &b: &usize| (level(a + 1) * level(b)).cmp(&(level(b + 1) * level(a)));
+            let nearest = (1..=PLACES).min_by(ratio).unwrap_or(1);
             lows[nearest].mark = lows[nearest + 1].mark;
             lows.remove(nearest + 1);
         }

@@ -121,7 +121,7 @@ pub trait Policy: Clone + Send + Sync + 'static {
     /// The state of a new limiter.
     fn start(&self, now: Nanos) -> Self::State;
 
-    /// The time at which `cost` may be charged if nothing else happens before.
+    /// The time at which `cost` may be charged if nothing else happens before: `now` or any time before if it is ready.
     ///
     /// # Errors
     ///
@@ -220,7 +220,7 @@ pub enum RuleEvent<C: Cost> {
 
 impl<C: Cost> RuleEvent<C> {
     /// The same for a part of a rule. `None` if the part has nothing to do with it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn of<D: Cost>(
         self,
         cost: impl Fn(C) -> D,
@@ -308,7 +308,7 @@ pub trait PolicyExt: Policy {
     }
 
     /// A grant of `cost` was dropped.
-    #[inline]
+    #[inline(always)]
     fn release(&self, state: &mut Self::State, now: Nanos, cost: Self::Cost) {
         self.event(state, now, RuleEvent::Released(cost));
     }

@@ -199,7 +199,6 @@ impl Schedule {
 
     /// Decides by a packed state, without steps. With a grant goes the state after it.
     // Numbers below 2^63, so that no sum of two wraps: times before 2^61, words, and what one request may take.
-    #[allow(clippy::cast_possible_truncation)] // the high half of a product
     #[inline(always)]
     pub(crate) fn attempt_packed(
         &self,
@@ -211,19 +210,20 @@ impl Schedule {
         if permits > self.most || now.get() >> 61 != 0 {
             return Attempt::Undecided;
         }
-        let here = ((u128::from(now.get() << 1) * u128::from(self.multiplier)) >> 64) as u64;
+        let Self { multiplier, inverse, burst, .. } = *self;
+        let here = position_at(now, multiplier);
         let units = permits << self.shift;
         // The position at which it is ready, and the burst.
         let due = word + if self.strict { units } else { 0 };
-        if due > here.saturating_add(self.burst) {
-            return Attempt::ReadyAt(self.time_of(i128::from(due) - i128::from(self.burst)));
-        }
         // As `overflow`.
         let next = if here > word + 1 { here } else { word } + units;
         if next >> 63 != 0 {
             return Attempt::Undecided;
         }
-        let (span, mark) = (nanos_of(units, self.inverse), next.wrapping_sub(self.burst));
+        if due > here.saturating_add(burst) {
+            return Attempt::ReadyAt(time_of(due.saturating_sub(burst), multiplier, inverse));
+        }
+        let (span, mark) = (nanos_of(units, inverse), next.wrapping_sub(burst));
         Attempt::Granted((next, RateReceipt { permits, span, mark }))
     }
 
@@ -238,12 +238,20 @@ impl Schedule {
         if self.strict { position + self.units(permits) } else { position }
     }
 
-    pub(crate) fn ready_at(&self, state: &RateState, n: u32) -> Result<Ready, ExceedsCapacity> {
+    #[inline]
+    pub(crate) fn ready_at(
+        &self,
+        state: &RateState,
+        now: Nanos,
+        n: u32,
+    ) -> Result<Ready, ExceedsCapacity> {
         if u64::from(n) > self.most {
             return Err(ExceedsCapacity::new(n, self.most));
         }
-        let ready = self.time_of(self.due(state.position, u64::from(n)));
-        Ok(Ready::At(self.next_step(state, ready)))
+        let due = self.due(state.position, u64::from(n));
+        // Whether it is ready takes less to compute than since when.
+        let is_ready = due <= self.position_at(self.last_step(state, now));
+        Ok(Ready::At(if is_ready { now } else { self.next_step(state, self.time_of(due)) }))
     }
 
     /// The time from which `n` permits fit into a queue behind `queued` others. Permits that are granted but not paid
@@ -275,7 +283,8 @@ impl Schedule {
     }
 
     /// The first time at which the permit clock has reached `position`.
-    #[inline]
+    // Not inlined, to keep call sites small: a caller that is ready does not need it.
+    #[inline(never)]
     pub(crate) fn time_of(&self, position: i128) -> Nanos {
         let units = position.max(0).cast_unsigned();
         if units >> 65 != 0 {
@@ -491,6 +500,25 @@ pub(crate) fn nanos_of(units: u64, inverse: u64) -> u64 {
     ((u128::from(units) * u128::from(inverse)) >> 63) as u64
 }
 
+/// [`Schedule::position_at`] for times before 2^63.
+#[allow(clippy::cast_possible_truncation)] // the high half of a product
+#[inline(always)]
+pub(crate) fn position_at(time: Nanos, multiplier: u64) -> u64 {
+    ((u128::from(time.get() << 1) * u128::from(multiplier)) >> 64) as u64
+}
+
+/// [`Schedule::time_of`] for positions below 2^63, without a loop: a caller that does not look at the time
+/// pays nothing for it.
+#[allow(clippy::cast_possible_truncation)] // positions below 2^63 are reached before 2^63
+#[inline(always)]
+pub(crate) fn time_of(position: u64, multiplier: u64, inverse: u64) -> Nanos {
+    // The inverse was rounded down by less than one, so the time by less than 1 ns: rounded up, it is
+    // right or one too early.
+    let time = ((u128::from(position) * u128::from(inverse) + ((1 << 63) - 1)) >> 63) as u64;
+    let reached = ((u128::from(time) * u128::from(multiplier)) >> 63) as u64;
+    Nanos::new(time + u64::from(reached < position))
+}
+
 #[inline]
 fn saturating(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
@@ -570,7 +598,7 @@ mod tests {
             prop_assert_eq!(packed.is_some(), is_narrow);
             let Some(word) = packed else { return Ok(()) };
             prop_assert_eq!(&schedule.unpack(word), &state);
-            let ready = schedule.ready_at(&state, n);
+            let ready = schedule.ready_at(&state, now, n);
             match schedule.attempt_packed(word, now, n) {
                 Attempt::Granted((word, receipt)) => {
                     prop_assert!(ready.is_ok_and(|ready| ready.has_come(now)));

@@ -233,6 +233,7 @@ impl Policy for SmoothWarmingUp {
         Some(ceil(state.ticket.saturating_add(missing)))
     }
 
+    #[inline]
     fn ready_at(&self, state: &Self::State, _: Nanos, n: u32) -> Result<Ready, ExceedsCapacity> {
         if u64::from(n) > self.curve.most {
             return Err(ExceedsCapacity::new(n, self.curve.most));

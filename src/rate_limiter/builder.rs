@@ -1,4 +1,4 @@
-//! The builder of a limiter.
+//! The builder of a limiter, with or without keys.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::observe::{Event, Observer, Reports};
 use crate::policy::Policy;
 use crate::wait_queue::Bounds;
 
-/// Makes a [`RateLimiter`]; see [`RateLimiter::builder`].
+/// Makes a [`RateLimiter`]; see [`RateLimiter::builder`]. It is also the
+/// [`KeyedRateLimiterBuilder`](crate::KeyedRateLimiterBuilder), whose bounds are those of each key's queue.
 ///
 /// Each method states its default. A limiter that was built keeps its settings, and clones share them.
 ///
@@ -26,34 +27,19 @@ use crate::wait_queue::Bounds;
 /// assert_eq!(limiter.name(), Some("search"));
 /// ```
 #[must_use = "call `build` to get the limiter"]
-pub struct RateLimiterBuilder<P> {
-    policy: P,
-    clock: Option<Clock>,
-    reports: Reports,
-    bounds: Bounds,
+pub struct RateLimiterBuilder<R> {
+    /// A policy, or that of each key.
+    pub(crate) rule: R,
+    pub(crate) clock: Option<Clock>,
+    pub(crate) reports: Reports,
+    pub(crate) bounds: Bounds,
 }
 
-impl<P: Policy> RateLimiter<P> {
-    /// A builder for more than the policy: the clock, a name, bounds of the queue.
-    pub fn builder(policy: P) -> RateLimiterBuilder<P> {
-        RateLimiterBuilder {
-            policy,
-            clock: None,
-            reports: Reports::default(),
-            bounds: Bounds::NONE,
-        }
+impl<R> RateLimiterBuilder<R> {
+    pub(crate) fn new(rule: R) -> Self {
+        Self { rule, clock: None, reports: Reports::default(), bounds: Bounds::NONE }
     }
-}
 
-#[cfg(feature = "feedback")]
-impl<P: Policy> RateLimiter<P> {
-    pub(crate) fn reporting(policy: P, clock: &Clock, reports: Reports) -> Self {
-        let builder = Self::builder(policy).clock(clock.clone());
-        RateLimiterBuilder { reports, ..builder }.build()
-    }
-}
-
-impl<P: Policy> RateLimiterBuilder<P> {
     /// The clock that decides and wakes waiters. Default: [`Clock::system`].
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
         Self { clock: Some(clock.into()), ..self }
@@ -65,8 +51,8 @@ impl<P: Policy> RateLimiterBuilder<P> {
         self
     }
 
-    /// A listener for the limiter's [events](Event). It runs in the call that makes the event, and without
-    /// a lock: it may use the limiter, but should not block. Default: none.
+    /// A listener for the [events](Event) of the limiter, or of all keys. It runs in the call that makes the event, and
+    /// without a lock: it may use the limiter, but should not block. Default: none.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.reports.listen(listener);
         self
@@ -99,20 +85,37 @@ impl<P: Policy> RateLimiterBuilder<P> {
     pub fn max_waiters_per_tenant(self, waiters: usize) -> Self {
         Self { bounds: Bounds { waiters_per_tenant: waiters, ..self.bounds }, ..self }
     }
+}
 
+impl<P: Policy> RateLimiter<P> {
+    /// A builder for more than the policy: the clock, a name, bounds of the queue.
+    pub fn builder(policy: P) -> RateLimiterBuilder<P> {
+        RateLimiterBuilder::new(policy)
+    }
+}
+
+#[cfg(feature = "feedback")]
+impl<P: Policy> RateLimiter<P> {
+    pub(crate) fn reporting(policy: P, clock: &Clock, reports: Reports) -> Self {
+        let builder = Self::builder(policy).clock(clock.clone());
+        RateLimiterBuilder { reports, ..builder }.build()
+    }
+}
+
+impl<P: Policy> RateLimiterBuilder<P> {
     /// The limiter.
     #[must_use]
     pub fn build(self) -> RateLimiter<P> {
         let clock = self.clock.unwrap_or_else(Clock::system);
         let observer = Observer::new(self.reports);
-        RateLimiter { line: Line::new(self.policy, None, (clock, observer), self.bounds) }
+        RateLimiter { line: Line::new(self.rule, None, (clock, observer), self.bounds) }
     }
 }
 
-impl<P: fmt::Debug> fmt::Debug for RateLimiterBuilder<P> {
+impl<R: fmt::Debug> fmt::Debug for RateLimiterBuilder<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimiterBuilder")
-            .field("policy", &self.policy)
+            .field("rule", &self.rule)
             .field("name", &self.reports.name)
             .finish_non_exhaustive()
     }

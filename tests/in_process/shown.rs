@@ -50,7 +50,7 @@ fn all_that_a_program_holds_is_shown() {
     shows(&limiter.try_acquire(3).expect("there").metered(), &["Metered", "cost: 3"]);
 
     let builder = || KeyedRateLimiter::<u64, _>::builder(bucket()).clock(&clock).name("users");
-    shows(&builder(), &["KeyedRateLimiterBuilder", "users"]);
+    shows(&builder(), &["RateLimiterBuilder", "users"]);
     let keyed = builder().build();
     keyed.at(&7).try_acquire(1).expect("there");
     shows(&keyed, &["KeyedRateLimiter", "users", "keys: 1"]);

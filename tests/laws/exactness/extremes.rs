@@ -168,7 +168,8 @@ pub(crate) fn any_arguments_are_never_early<P: Extreme>(bits: u32) {
                     let tolerance = 8 + (greatest >> bits);
                     // The horizon counts from the caller's turn.
                     let past_horizon = rate.interval() * i128::from(n) / TICKS - (1 << 62);
-                    match policy.ready_at(&state, Nanos::new(now), n) {
+                    // Asked at the origin, for the exact time: it may be ready since before `now`.
+                    match policy.ready_at(&state, Nanos::ZERO, n) {
                         Ok(ready) => {
                             let ready = Time::from(ready.earliest().get());
                             let theirs = due.clamp(0, Time::from(u64::MAX));
@@ -228,7 +229,7 @@ pub(crate) fn any_refund_is_taken<P: Extreme>() {
         let stored = P::stored_time(&setup) + time(setup.warm_up);
         let (n, end) = (u32::MAX, Nanos::END.get());
         policy.charge(&mut state, now, n);
-        let ready = policy.ready_at(&state, now, 0);
+        let ready = policy.ready_at(&state, Nanos::ZERO, 0);
         let ready = ready.map_or(u64::MAX, |ready| ready.earliest().get());
         let worth = rate_worth::<P>(&policy, n);
         let least = i128::from(end) + worth - stored - (worth >> 50) - 8;
