@@ -150,8 +150,8 @@ pub(super) struct Waiting<P: Policy> {
     pub(super) queue: WaitQueue<Waiter<P>>,
     /// How many permits the waiting callers ask for.
     permits: u64,
-    /// The same, part by part.
-    queued: <P::Cost as Cost>::Sum,
+    /// The same, part by part. No rule that bounds its queue has more than a number holds.
+    queued: P::Cost,
     pub(super) bounds: Bounds,
     /// When the next waiter is granted, if that is known.
     due: Option<Nanos>,
@@ -191,7 +191,7 @@ impl<P: Policy> Waiting<P> {
         Box::new(Self {
             queue: WaitQueue::new(),
             permits: 0,
-            queued: Default::default(),
+            queued: P::Cost::default(),
             bounds: Bounds::NONE,
             due: None,
             limited_by: None,
@@ -204,7 +204,7 @@ impl<P: Policy> Waiting<P> {
     fn unlink(&mut self, id: WaiterId, is_granted: bool) {
         let cost = self.queue[id].cost;
         self.permits = self.permits.saturating_sub(cost.permits());
-        self.queued = cost.take_from(self.queued);
+        self.queued = self.queued.saturating_sub(cost);
         if is_granted {
             self.queue.grant(id);
         } else {
@@ -371,7 +371,7 @@ impl<P: Policy> Inner<P> {
         // It joins.
         let waiting = self.waiting();
         waiting.permits = permits;
-        waiting.queued = cost.add_to(waiting.queued);
+        waiting.queued = waiting.queued.each(cost, u32::saturating_add);
         let waiter = Waiter { cost, joined: now, outcome: None };
         Ok(Caller::Waiting(waiting.queue.join(&place, waiter, deadline, waker.cloned())))
     }

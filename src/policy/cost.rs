@@ -19,15 +19,6 @@ pub trait Cost:
     /// One permit, of each part of a tuple.
     const ONE: Self;
 
-    /// The sum of many costs.
-    type Sum: Copy + Debug + Default + Send + Sync + 'static;
-
-    /// `sum` plus this cost.
-    fn add_to(self, sum: Self::Sum) -> Self::Sum;
-
-    /// `sum` minus this cost, which must be part of it.
-    fn take_from(self, sum: Self::Sum) -> Self::Sum;
-
     /// Whether the cost is zero. Such a request is granted at once and takes no permit.
     #[inline]
     fn is_zero(self) -> bool {
@@ -98,16 +89,6 @@ impl sealed::Sealed for u32 {}
 
 impl Cost for u32 {
     const ONE: Self = 1;
-
-    type Sum = u64;
-
-    fn add_to(self, sum: u64) -> u64 {
-        sum.saturating_add(u64::from(self))
-    }
-
-    fn take_from(self, sum: u64) -> u64 {
-        sum.saturating_sub(u64::from(self))
-    }
 
     const NUMBERS: usize = 1;
 

@@ -117,7 +117,7 @@ macro_rules! compose {
             #[inline(always)]
             fn event(&self, state: &mut Self::State, now: Nanos, event: RuleEvent<Self::Cost>) -> Nanos {
                 let mut at = now;
-                $(if let Some(event) = event.of(|cost| cost$($of)*, |sum| sum$($of)*) {
+                $(if let Some(event) = event.of(|cost| cost$($of)*) {
                     at = at.max(self$($way)*.tell(&mut state.$index, now, event));
                 })+
                 at
@@ -154,6 +154,7 @@ macro_rules! of_costs {
         }
 
         /// Of the part with this number.
+        #[inline]
         #[allow(unused_assignments)] // of the last part
         fn facts(&self, number: usize) -> Facts {
             let mut from = 0;
@@ -173,6 +174,7 @@ macro_rules! of_costs {
         }
 
         /// Of the slowest part.
+        #[inline]
         fn facts(&self, number: usize) -> Facts {
             let each = [$(self$($way)*.facts(number)),+];
             each.into_iter().reduce(Facts::and).unwrap_or_default()
@@ -200,16 +202,6 @@ macro_rules! tuple {
 
         impl<$first: Cost, $($part: Cost),+> Cost for ($first, $($part),+) {
             const ONE: Self = ($first::ONE, $($part::ONE),+);
-
-            type Sum = ($first::Sum, $($part::Sum),+);
-
-            fn add_to(self, sum: Self::Sum) -> Self::Sum {
-                (self.0.add_to(sum.0), $(self.$index.add_to(sum.$index)),+)
-            }
-
-            fn take_from(self, sum: Self::Sum) -> Self::Sum {
-                (self.0.take_from(sum.0), $(self.$index.take_from(sum.$index)),+)
-            }
 
             const NUMBERS: usize = $first::NUMBERS $(+ $part::NUMBERS)+;
 

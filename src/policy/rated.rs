@@ -94,7 +94,7 @@ macro_rules! scheduled {
                     RuleEvent::Paused(until) => self.schedule.pause(state, until),
                     RuleEvent::Idle => *state = self.schedule.idle(now),
                     RuleEvent::Joins { queued, cost } if self.schedule.is_queue => {
-                        return self.schedule.room_at(state, now, queued, cost);
+                        return self.schedule.room_at(state, now, queued.into(), cost);
                     }
                     _ => {}
                 }

@@ -207,7 +207,7 @@ pub enum RuleEvent<C: Cost> {
     /// A caller is about to join the queue. A rule that bounds the queue returns when there is room.
     Joins {
         /// The permits of all waiters.
-        queued: C::Sum,
+        queued: C,
         /// The permits of the caller.
         cost: C,
     },
@@ -221,17 +221,13 @@ pub enum RuleEvent<C: Cost> {
 impl<C: Cost> RuleEvent<C> {
     /// The same for a part of a rule. `None` if the part has nothing to do with it.
     #[inline(always)]
-    pub(super) fn of<D: Cost>(
-        self,
-        cost: impl Fn(C) -> D,
-        sum: impl Fn(C::Sum) -> D::Sum,
-    ) -> Option<RuleEvent<D>> {
-        let part = |all| Some(cost(all)).filter(|cost| !cost.is_zero());
+    pub(super) fn of<D: Cost>(self, part: impl Fn(C) -> D) -> Option<RuleEvent<D>> {
+        let asked = |cost| Some(part(cost)).filter(|cost| !cost.is_zero());
         Some(match self {
-            Self::Released(all) => RuleEvent::Released(part(all)?),
-            Self::Refused(all) => RuleEvent::Refused(part(all)?),
+            Self::Released(cost) => RuleEvent::Released(asked(cost)?),
+            Self::Refused(cost) => RuleEvent::Refused(asked(cost)?),
             Self::Joins { queued, cost } => {
-                RuleEvent::Joins { queued: sum(queued), cost: part(cost)? }
+                RuleEvent::Joins { queued: part(queued), cost: asked(cost)? }
             }
             Self::Paused(until) => RuleEvent::Paused(until),
             Self::Idle => RuleEvent::Idle,
@@ -256,12 +252,14 @@ pub struct Facts {
 
 impl Facts {
     /// Permits come at this rate.
+    #[inline]
     #[must_use]
     pub fn rate(rate: Rate) -> Self {
         Self { steady: Some(rate.fraction()), is_owed: true, ..Self::default() }
     }
 
     /// `limit` permits come in each window.
+    #[inline]
     #[must_use]
     pub fn window(limit: u32, window: Duration) -> Self {
         let steady = (limit.into(), saturating_nanos(window).into());
@@ -283,6 +281,7 @@ impl Facts {
     }
 
     /// Of two rules with one cost: the slower one's.
+    #[inline]
     pub(super) fn and(self, other: Self) -> Self {
         #[allow(clippy::cast_precision_loss)]
         // either of two rates that are nearly the same will do
