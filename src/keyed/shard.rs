@@ -111,7 +111,7 @@ impl<K, P: Policy> Kept<'_, K, P> {
     }
 
     fn remove(&mut self) -> Option<Other<P>> {
-        self.place().and_then(|place| self.others.try_remove(place))
+        self.place().map(|place| self.others.remove(place))
     }
 
     fn set_line(&mut self, line: Arc<Line<P>>) {
