@@ -1,41 +1,38 @@
 -- One limit at a key: takes permits, in the order of the calls, and changes the key. For every rule, and for several together.
 --
--- KEYS[1]  the key
--- ARGV[1]  the request, as one packed string: to unpack it costs the server a third of what as many arguments would
---
--- The request is a head, the rules, and what to do; each part is described where it is read. From a shell give the format and the
--- numbers, a word each, and the reply is a list. The first takes a permit of 5/s with a store of a second, and may wait 0.25 s; the
--- second asks for the state:
+-- KEYS[1] is the key, and ARGV[1] the request, one packed string: a head, the rules, and what to do, each described where it is
+-- read. The reply is the number of the request, the sequence before it, and what each of the things to do reports. From a shell give
+-- the format and the numbers, a word each, and the reply is a list. The first takes a permit of 5/s with a store of a second, and may
+-- wait 0.25 s; the second asks for the state:
 --
 --   redis-cli --eval limit.lua KEY , '<I4ddc1 dI4I4BBBB c1Bdddd c1I4ddBI4' 1 2 0 -  0 0 0 0 0 1 1  b 1 5 1000000 0 0  T 1 250000 250000 1 1
 --   redis-cli --eval limit.lua KEY , '<I4ddc1 dI4I4BBBB c1Bdddd c1' 1 2 0 -  0 0 0 0 0 1 1  b 1 5 1000000 0 0  Q
 --
--- The reply is the number of the request, the sequence before it, and the numbers that each of the things to do reports.
--- All times are microseconds, and all times in the state are counted from now.
+-- All times are microseconds, and those in the state are counted from when it was written. What is stored or owed is a time, too:
+-- that in which it is earned. The kinds of rules: `a` to `d` are the parameters, `x` to `w` is the state.
 --
--- The kinds of rules. `a` to `d` are the parameters, `x` to `w` is the state:
---
---   b  SmoothBursty: a request waits for what was taken before it. a: the rate, b: how long the store takes to fill.
---      x: the debt in permits; below zero it is the store
---   w  SmoothWarmingUp. a: the rate, b: the warm-up, c: the cold factor. x: the time until the next free ticket, y: the idle time in
+--   b  SmoothBursty: a request waits for what was taken before it. a: the rate, b: how long the store takes to fill. x: the debt; below
+--      zero it is the store. With d = 1 a LeakyBucket that is a queue: its capacity is c
+--   w  SmoothWarmingUp. a: the rate, b: the warm-up, c: the cold factor. x: when the next ticket is free, y: the idle time in
 --      store, zero when warm and b when cold, z: how far the last charge moved the ticket, w: the store before it
 --   t  TokenBucket, Gcra: all permits of a request must be there. a: the rate, b: the capacity, c: the first content, d: a period;
 --      tokens come in steps of it, counted from the epoch. x: minus the tokens, as if they came continuously, y: the number of the
---      last charge (its lower 32 bits), z: levels, see `note`
---   l  LeakyBucket. a: the rate, b: the capacity, c: 1 for a meter, which serves what fits, and 0 for a queue, which serves when the
---      content before has leaked. x: the content; below zero it has been empty for a time. y, z: as of a TokenBucket
+--      last charge (its lower 32 bits), z: levels, see `note`. With d = -1 a LeakyBucket that is a meter
 --   f  FixedWindow. a: the limit, b: the window, c: how far into a window the epoch was, -1 for windows that begin with their first
 --      charge. x: when the window began, y: what was granted in it, z: the number of its first charge
---   s  SlidingWindowLog and SlidingWindowCounter. a: the limit, b: the window, c: a part of it. The state is a log, see `load`
---   p  InFlight: places. a: how many, b: how many this process holds, c: how long a lease on them lasts, d: how long the process counts
---      as waiting if it must wait, zero without waiters. The state has an entry for each process, see `load`
+--   s  SlidingWindowLog, SlidingWindowCounter. a: the limit, b: the window, c: a part of it, a nanosecond for a log. x: when the log
+--      began, from which its times are counted, y: all permits in it, z: the time of the last grant, w: for each part with a grant the
+--      time of the last one, the permits, and the number of its first charge (the lower 32 bits); the oldest first
+--   p  InFlight. a: how many places, b: how many this process holds, c: how long a lease on them lasts, d: how long the process counts
+--      as waiting if it must wait, zero without waiters. x: from when times are counted, y: for each process its id, how much it
+--      holds, when its lease ends; when its turn began, until when it waits, and for how much
 --   o  LockOut: a refusal by one of the next b rules locks these for a; c and d are the first and the last number of the cost that
 --      count there. x: the rest of the lock
 --   i  Of several rules, in order. x: when the last booking is due. A rule that did not limit it must not let a later call pass it
 
 -- The head begins with the number of the request. `stamp`: a whole number made of the kinds of the rules (times 2^33) and a hash of
 -- their parameters (times 2). `keep`: how long the key lives beyond the time in which it is as new. `alone`: the kind of the rule if
--- there is only one, of the first five, and one run of calls, and no rank; else `-`.
+-- there is only one, of the first four, and one run of calls, and no rank; else `-`.
 local request = ARGV[2] and struct.pack(unpack(ARGV)) or ARGV[1]
 local number, stamp, keep, alone = struct.unpack('<I4ddc1', request)
 local time = redis.call('TIME')
@@ -48,24 +45,23 @@ if alone ~= 'b' then
   -- How long before `at` the last step of a clock with this period was. A step within the next half microsecond counts as
   -- reached: the server's time is a number of 51 bits.
   past = function(at, period, offset)
+    if period <= 0 then return 0 end
     local rest = math.fmod(now + at + offset, period)
     return rest > period - 0.5 and rest - period or rest
   end
 
   -- How much of a charge of a bucket may still come back: the lowest levels since, as in src/policy/refund_levels.rs. A level is
-  -- what is missing from a full store, in permits. `lows` has pairs, the latest first: a level, and the number of a charge. Of
+  -- what is missing from a full store. `lows` has up to four pairs, the latest first: a level, and the number of a charge. Of
   -- that charge and later ones no more than the level comes back, and nothing of charges before the last pair.
   --
-  -- The next charge finds `level`, and `last` is the number of the one before it. Less than a nanosecond of permits is rounding.
-  note = function(lows, level, rate, last)
-    if level * 1000000000 < rate then return '' end
-    if #lows > 47 then
-      -- Nearly always, under load: the new level and the latest one would become one. To cut out nothing then, `lows` may be all of
-      -- the value, which ends with them.
-      local one, _, two, _, three, _, four = struct.unpack('<dI4dI4dI4d', lows, #lows - 47)
+  -- The next charge finds `level`, and `last` is the number of the one before it. Less than a nanosecond is rounding.
+  note = function(lows, level, last)
+    if level < 0.001 then return '' end
+    if #lows == 48 then
+      -- Nearly always, under load: the new level and the latest one would become one.
+      local one, _, two, _, three, _, four = struct.unpack('<dI4dI4dI4d', lows)
       local ratio = level / one
       if ratio > 1 and ratio < one / two and ratio < two / three and ratio < three / four then return lows end
-      lows = lows:sub(-48)
     end
     -- Higher levels before this one count no more.
     while lows ~= '' do
@@ -75,43 +71,30 @@ if alone ~= 'b' then
     end
     lows = struct.pack('<dI4', level, last) .. lows
     if #lows > 48 then
-      -- There is room for four. Of five, the two neighbours whose ratio is smallest become one, with the lower level.
-      local one, _, two, _, three, _, four, _, five = struct.unpack('<dI4dI4dI4dI4d', lows)
-      local place, least = 1, one / two
-      if two / three <= least then place, least = 13, two / three end
-      if three / four <= least then place, least = 25, three / four end
-      if four / five <= least then place = 37 end
-      lows = lows:sub(1, place - 1) .. lows:sub(place + 12)
+      -- Of five, the two neighbours whose ratio is smallest become one, with the lower level.
+      local l, place = {struct.unpack('<dI4dI4dI4dI4d', lows)}, 1
+      for i = 3, 7, 2 do
+        if l[i] / l[i + 2] <= l[place] / l[place + 2] then place = i end
+      end
+      lows = lows:sub(1, 6 * place - 6) .. lows:sub(6 * place + 7)
     end
     return lows
   end
 
-  -- When a rule grants `n` permits.
+  -- When `n` permits of a rule are there.
   ready = function(kind, n, x, y, a, b, c, d)
-    if kind == 'w' then return n > a * 4611686018.427387904 and math.huge or x end
+    if kind == 'w' then return n * 1000000 / a > 4611686018427387.904 and math.huge or x end
     if kind == 'f' then return n > a and math.huge or y + n <= a and x or x + b end
     if n > b then return math.huge end
-    if kind == 'l' then return (c == 1 and x + n - b or x) * 1000000 / a end
-    local at = (x + n) * 1000000 / a
-    local since = d > 0 and past(at, d, 0) or 0
+    local at = x + n * 1000000 / a
+    local since = past(at, d, 0)
     return since > 0.5 and at - since + d or at
   end
 
   -- A charge of `n` permits, which is due at `at`. Returns the state after it.
   charge = function(kind, n, at, number, x, y, z, w, a, b, c, d)
-    if kind == 'w' then
-      -- Idle time goes into the store; less than a microsecond stays in the ticket: waits are rounded up to whole microseconds.
-      local ticket, store = x, y
-      if at - x >= 1 then x, y = at, math.min(y + at - x, b) end
-      -- The stable interval, and what the ramp adds: the trapezoid's area above that, from here to what is left.
-      local steep = b * 4 / (5 + c)
-      local flat = b - steep
-      local from = math.max(y - flat, 0) / steep
-      y = math.max(y - n * 2000000 * (1 + c) / (5 + c) / a, 0)
-      local to = math.max(y - flat, 0) / steep
-      x = x + n * 1000000 / a + b * (c - 1) / (c + 1) * (from * from - to * to)
-      return x, y, x - ticket, store
-    elseif kind == 'f' then
+    local span = n * 1000000 / a
+    if kind == 'f' then
       -- A number from before the window is used again if all later charges were refunded.
       if at > x + b - 0.001 then
         x, y, z = c < 0 and at or at - math.max(past(at, b, c), 0), 0, number
@@ -119,75 +102,68 @@ if alone ~= 'b' then
         z = number
       end
       return x, y + n, z
+    elseif kind == 't' then
+      -- No more than a full store is there, as seen from the last step.
+      local missing = x + b * 1000000 / a - at + past(at, d, 0)
+      z = note(z, missing, y)
+      return x - (missing < -1 and missing or 0) + span, number % 4294967296, z
     end
-    -- The content now is no less than nothing, as seen from the last step.
-    local missing = x + (kind == 't' and b or 0) - (at - (d > 0 and past(at, d, 0) or 0)) * a / 1000000
-    z = note(z, missing, a, y)
-    if missing < -a / 1000000 then x = x - missing end
-    return x + n, number % 4294967296, z
+    -- Idle time goes into the store; less than a microsecond stays in the ticket: waits are rounded up to whole microseconds.
+    local ticket, store = x, y
+    if at - x >= 1 then x, y = at, math.min(y + at - x, b) end
+    -- The stable interval, and what the ramp adds: the trapezoid's area above that, from here to what is left.
+    local steep = b * 4 / (5 + c)
+    local from = math.max(y - b + steep, 0) / steep
+    y = math.max(y - 2 * span * (1 + c) / (5 + c), 0)
+    local to = math.max(y - b + steep, 0) / steep
+    x = x + span + b * (c - 1) / (c + 1) * (from * from - to * to)
+    return x, y, x - ticket, store
   end
 end
 
 -- The usual call, for half of what it costs below: of one rule, at a key under the same policy, and granted, or refused alone. What
 -- does not end here begins again there: nothing has changed.
-if blob and alone ~= '-' then
-  local its, sequence, last, deadline, size, x, y, z, w
-  if alone == 'b' then
-    if #blob == 38 then its, sequence, last, deadline, size, x = struct.unpack('<dddI4I2d', blob) end
-  elseif alone == 'w' then
-    if #blob == 62 then its, sequence, last, deadline, size, x, y, z, w = struct.unpack('<dddI4I2dddd', blob) end
-  elseif alone == 'f' then
-    if #blob == 54 then its, sequence, last, deadline, size, x, y, z = struct.unpack('<dddI4I2ddd', blob) end
-  elseif #blob > 42 then
-    its, sequence, last, deadline, size, x, y = struct.unpack('<dddI4I2dI4', blob)
-    z = #blob == 91 and blob or #blob > 43 and blob:sub(44) or ''
-  end
-  if its == stamp and size == #blob and now >= last then
+local shape, size = '<dddI4I2d', 38
+if alone == 'w' then shape, size = '<dddI4I2dddd', 62 end
+if alone == 'f' then shape, size = '<dddI4I2ddd', 54 end
+if alone == 't' then shape, size = '<dddI4I2dI4Bc0', 43 + (blob and blob:byte(43) or 0) end
+if alone ~= '-' and blob and #blob == size then
+  local its, sequence, last, deadline, _, x, y, z, w = struct.unpack(shape, blob)
+  if its == stamp and now >= last then
     local a, b, c, d, calls, limit, patience, cost = struct.unpack('<ddddxI4ddxI4', request, 44)
-    local before, granted, wait, lows, values, due = sequence, 0, 0, z, nil, nil
-    x = x - ((alone == 'w' or alone == 'f') and now - last or (now - last) * a / 1000000)
+    local before, granted, wait, span, values, due = sequence, 0, 0, cost * 1000000 / a, calls > 1 and {} or nil, nil
+    x = x - (now - last)
     while granted < calls do
       if alone == 'b' then
-        due = cost > a * 4611686018.427387904 and math.huge or x * 1000000 / a
+        due = (span > 4611686018427387.904 or d == 1 and cost > c) and math.huge or x
       else
         due = ready(alone, cost, x, y, a, b, c, d)
       end
       if due > 0 then
         wait = math.ceil(due - 0.001)
         -- A queue that may be full is looked at below.
-        if wait > limit or alone == 'l' and c == 0 and math.max(x, 0) + cost > b then break end
+        if wait > limit or alone == 'b' and d == 1 and x + span > c * 1000000 / a then break end
       else
         wait, due = 0, 0
       end
       sequence, granted = sequence + 1, granted + 1
       if alone == 'b' then
-        local full = (due - b) * a / 1000000
-        if x < full - a / 1000000 then x = full end
-        x = x + cost
+        x = (x < due - b - 1 and due - b or x) + span
       else
         x, y, z, w = charge(alone, cost, due, sequence, x, y, z, w, a, b, c, d)
       end
-      if calls > 1 then
-        values = values or {}
-        values[granted] = wait * 4
-      end
+      if values then values[granted] = wait * 4 end
     end
     if granted == calls then
-      -- When the rule is as new, and its state.
-      local state
-      if alone == 'b' then
-        due, state = x * 1000000 / a + b, struct.pack('<dddI4I2d', stamp, sequence, now, deadline, size, x)
-      elseif alone == 'w' then
-        due, state = x + b - y, struct.pack('<dddI4I2dddd', stamp, sequence, now, deadline, size, x, y, z, w)
-      elseif alone == 'f' then
-        due, state = x + b, struct.pack('<dddI4I2ddd', stamp, sequence, now, deadline, size, x, y, z)
-      else
-        due, size = (alone == 't' and x + b or x) * 1000000 / a + d, z == lows and size or 43 + #z
-        state = struct.pack('<dddI4I2dI4B', stamp, sequence, now, deadline, size, x, y, (size - 43) / 12)
-        if z ~= lows then state = state .. z end
+      -- When the rule is as new.
+      local idle = x + b
+      if alone == 'w' then
+        idle = idle - y
+      elseif alone == 't' then
+        idle, size, z, w = x + b * 1000000 / a + math.max(d, 0), 43 + #z, #z, z
       end
-      if due < 0 then due = 0 end
-      if now + due + keep + 1000000 <= deadline * 1000000 then
+      if now + math.max(idle, 0) + keep + 1000000 <= deadline * 1000000 then
+        local state = struct.pack(shape, stamp, sequence, now, deadline, size, x, y, z, w)
         if size == #blob then
           redis.call('SETRANGE', key, '0', state)
         else
@@ -215,28 +191,24 @@ local process, version, generation, idle, sets, width, count, at = struct.unpack
 -- The second head, after a pause or with a rank: the rest of the pause, after its end how long ago that was, as a negative
 -- number; how long what was owed before it takes; the rank; the rules, if there is a rank.
 local its, sequence, last, deadline, from = stamp, now, now, 0, 1
-local pause, owed, rules, renewed = 0, 0, nil, false
+local pause, owed, rules, renewed = 0, 0, '', false
 if blob then
-  its = nil
   local size
   if #blob > 29 then its, sequence, last, deadline, size, from = struct.unpack('<dddI4I2', blob) end
-  if size ~= #blob % 65536 then its = nil end
+  if size ~= #blob % 65536 then its = -1 end
 end
 if its ~= stamp or version > 0 or generation > 0 then
   -- Data of another program, or another kind of policy.
-  if not its or math.floor(its / 8589934592) ~= math.floor(stamp / 8589934592) then
-    return struct.pack('<I4d', number, -1)
-  end
+  if math.floor(its / 8589934592) ~= math.floor(stamp / 8589934592) then return struct.pack('<I4d', number, -1) end
   local its_version, its_generation = 0, 0
   if its % 2 == 1 then
-    local size
-    pause, owed, its_version, its_generation, size, from = struct.unpack('<ddI4I4I2', blob, from)
-    if size > 0 then rules, from = blob:sub(from, from + size - 1), from + size end
+    pause, owed, its_version, its_generation, rules, from = struct.unpack('<ddI4I4I2c0', blob, from)
   end
   -- The higher rank is in force, and of equal ranks the policy of the request. A policy that is set gets the highest.
   if sets == 1 then
     if its_version > version then version, generation = its_version, 0 end
     if its_version == version then generation = math.max(generation, its_generation) end
+    stamp = its - its % 2
   elseif its_version > version or its_version == version and its_generation > generation then
     local told = struct.pack('<I4ddd', number, -2, its_version, its_generation)
     for i = 1, #rules, 34 do told = told .. rules:sub(i + 2, i + 33) end
@@ -244,7 +216,6 @@ if its ~= stamp or version > 0 or generation > 0 then
   else
     renewed = blob and (its - its % 2 ~= stamp or its_version ~= version or its_generation ~= generation)
   end
-  stamp = sets == 1 and its - its % 2 or stamp
 end
 -- If the clock has gone back no time has passed.
 local elapsed = math.max(now - last, 0)
@@ -253,376 +224,168 @@ if pause ~= 0 then
   if pause == 0 then pause = -0.001 end
 end
 -- After a change refunds of earlier charges return nothing, so the end of a pause does not matter any more.
-if renewed then
-  sequence = sequence + 1
-  if pause < 0 then pause = 0 end
-end
--- Whether something must be written. A limiter that is not idle when new is written even if the first call is refused, or it
--- would never fill; and the time of a clock that has gone back, and what a waiter or a holder of places says of itself.
+if renewed then sequence, pause = sequence + 1, math.max(pause, 0) end
+-- Whether something must be written: also the time of a clock that has gone back, and what a process says of its places.
 local dirty = now < last
--- Whether this is no request for permits.
-local changes = request:sub(at + 34 * count, at + 34 * count) ~= 'T'
+
+-- A log: entry `i`, counted from one. `over` has those that differ from `w` or are not there, so that no call copies a long log.
+local function entry(p, i)
+  local over = p.over[i]
+  if over then return over[1], over[2], over[3] end
+  return struct.unpack('<dI4I4', p.w, 16 * i - 15)
+end
+
+-- When the part of the window ends to which a time of the log belongs, from now.
+local function ends(p, time)
+  local at = p.x + time
+  return p.b + (p.c <= 1 and at or at - past(at, p.c, 0))
+end
+
+-- The search for the entries that must have left the window begins anew, at the first one.
+local function search(p)
+  p.looked, p.sum, p.less = p.first, 0, 0
+end
+
+-- Forgets the entries that have ended by now, not those that will have at the grant: a caller that is booked ahead may leave.
+local function drop_ended(p)
+  while p.first <= p.final do
+    local time, permits = entry(p, p.first)
+    if ends(p, time) > 0.001 then return end
+    p.first, p.y = p.first + 1, p.y - permits
+    search(p)
+  end
+end
 
 -- The rules: the kind, the number of the cost that counts there, or zero, and its parameters. Each passes from `last` to now. A
 -- new policy is set after the state has passed to now under the one in the key.
-local locks, rules_from, first = false, at, from
+--
+-- How long a process has its turn at places: long beside the time in which the next one notices its end.
+local locks, rules_from, first, turn = false, at, from, 100000
 at = at + 34 * count
+local shapes = {t = '<dI4Bc0', w = '<dddd', f = '<ddd', s = '<dddI4c0', p = '<dI4c0'}
 local function load()
   local leaves, source, place = {}, request, rules_from
-  if sets == 1 and rules then source, place = rules, 1 end
+  if sets == 1 and rules ~= '' then source, place = rules, 1 end
   for i = 1, count do
-    local kind, share, a, b, c, d
+    local kind, share, a, b, c, d, following
     kind, share, a, b, c, d, place = struct.unpack('<c1Bdddd', source, place)
-    local p = {kind = kind, share = share, a = a, b = b, c = c, d = d, x = 0, y = 0, z = 0, w = 0}
-    if kind == 'b' then
-      if blob then
-        p.x, from = struct.unpack('<d', blob, from)
-        p.x = p.x - elapsed * a / 1000000
-      elseif idle == 1 then
-        p.x = -b * a / 1000000
+    local x, y, z, w = 0, 0, 0, ''
+    if blob then
+      x, y, z, w, following = struct.unpack(shapes[kind] or '<d', blob, from)
+      from = following or w or z or y
+      x = x - elapsed
+      if kind == 'f' and now < last and x + b > 0 then
+        -- If the clock has gone back, the count is that of the window in which it is now.
+        x = math.max(x, 0)
+        if c >= 0 then x = x - math.max(past(x, b, c), 0) end
       end
+    elseif kind == 'b' then
+      x = idle == 1 and -b or 0
     elseif kind == 'w' then
-      p.y, p.w = b, b
-      if blob then
-        p.x, p.y, p.z, p.w, from = struct.unpack('<dddd', blob, from)
-        p.x = p.x - elapsed
-      end
-    elseif kind == 't' or kind == 'l' then
-      p.y, p.z = sequence % 4294967296, ''
-      if blob then
-        local y, levels
-        p.x, y, levels, from = struct.unpack('<dI4B', blob, from)
-        p.x = p.x - elapsed * a / 1000000
-        if not renewed then p.y, p.z = y, blob:sub(from, from + 12 * levels - 1) end
-        from = from + 12 * levels
-      elseif kind == 't' then
-        p.x = -math.min(idle == 1 and b or c, b) - (d > 0 and past(0, d, 0) or 0) * a / 1000000
-      end
+      y, w = b, b
+    elseif kind == 't' then
+      x = -math.min(idle == 1 and b or c, b) * 1000000 / a - past(0, d, 0)
     elseif kind == 'f' then
       -- A new one began long ago: otherwise a longer window that is set later would have begun already.
-      p.x = -4503599627370496
-      if blob then
-        p.x, p.y, p.z, from = struct.unpack('<ddd', blob, from)
-        p.x = p.x - elapsed
-        -- If the clock has gone back, the count is that of the window in which it is now.
-        if now < last and p.x + b > 0 then
-          p.x = math.max(p.x, 0)
-          if c >= 0 then p.x = p.x - math.max(past(p.x, b, c), 0) end
-        end
-      end
-    elseif kind == 's' then
-      -- Never more than `most` in `window`. The state is a log: for each part of a window with a grant the time of its last grant,
-      -- the permits, and the lower 32 bits of the number of its first charge; the oldest first. Times are counted from the log's base,
-      -- which was `age` ago, so that nothing is rewritten as time passes. `granted` is the sum of all permits, `newest` the time of
-      -- the last grant. A `part` of a nanosecond makes it exact.
-      --
-      -- A log may be long: no call copies it, and `save` puts it together once. An entry has a place, 16 to the next: from `first`
-      -- to `stop` in the bytes of `log`, from there to `behind` in `added`, three numbers each. `looked` is the place up to which
-      -- `ready` has looked, and `sum` the permits before it, so that the next call goes on from there. `left` has the permits that
-      -- refunds have left in entries of `log`.
-      local most, window, part = a, b, c
-      local log, first, stop, behind, added, looked, sum, left = '', 1, 0, 1, {}, 1, 0, {}
-      local age, granted, newest = 0, 0, 0
-      if blob then
-        local size
-        age, granted, newest, size, from = struct.unpack('<dddI4', blob, from)
-        age, log, first, stop = age + elapsed, blob, from, from + size - 1
-        behind, looked, from = stop + 1, first, stop + 1
-      end
-
-      local function entry(at)
-        if at <= stop then
-          local time, permits, number = struct.unpack('<dI4I4', log, at)
-          return time, left[at] or permits, number
-        end
-        at = (at - stop - 1) / 16 * 3
-        return added[at + 1], added[at + 2], added[at + 3]
-      end
-
-      local function part_of(at)
-        return part <= 1 and at or at - past(at, part, 0)
-      end
-
-      local function ended(time)
-        return part_of(time - age) + window
-      end
-
-      -- When enough permits have left the window; not before an earlier caller.
-      function p.ready(n)
-        if n > most then return math.huge end
-        local over = granted + n - most
-        if over <= 0 then return newest - age end
-        local time, permits
-        while looked > first do
-          time, permits = entry(looked - 16)
-          if sum - permits < over then break end
-          looked, sum = looked - 16, sum - permits
-        end
-        while sum < over do
-          time, permits = entry(looked)
-          looked, sum = looked + 16, sum + permits
-        end
-        return math.max(newest - age, ended(time))
-      end
-
-      -- Forgets the entries that have ended by now, not those that will have at the grant: a caller that is booked ahead may leave.
-      local function drop_ended()
-        while first < behind do
-          local oldest, permits = entry(first)
-          if ended(oldest) > 0.001 then return end
-          first, granted = first + 16, granted - permits
-          if looked < first then looked = first else sum = sum - permits end
-        end
-      end
-
-      function p.charge(at, n)
-        local time = math.max(age + at, newest)
-        drop_ended()
-        newest = time
-        local place, total, number = behind, n, (sequence + 1) % 4294967296
-        if first < behind then
-          local last, permits, its_number = entry(behind - 16)
-          if math.abs(part_of(last - age) - part_of(time - age)) < (part <= 1 and 0.001 or 0.5) then
-            n = math.min(n, 4294967295 - permits)
-            place, total, number = behind - 16, n + permits, its_number
-            if looked == behind then sum = sum + n end
-            if place < stop then stop = place - 1 end
-          end
-        end
-        granted, behind = granted + n, place + 16
-        local i = (place - stop - 1) / 16 * 3
-        added[i + 1], added[i + 2], added[i + 3] = time, total, number
-      end
-
-      -- When the log is empty.
-      function p.idle()
-        return first < behind and ended((entry(behind - 16))) or 0
-      end
-
-      function p.save()
-        local pieces, piece = {}, first
-        if changes then
-          local places = {}
-          for at in pairs(left) do
-            if at >= first and at <= stop then places[#places + 1] = at end
-          end
-          table.sort(places)
-          for _, at in ipairs(places) do
-            pieces[#pieces + 1] = log:sub(piece, at + 7) .. struct.pack('<I4', left[at])
-            piece = at + 12
-          end
-        end
-        pieces[#pieces + 1] = log:sub(piece, stop)
-        for at = math.max(first, stop + 1), behind - 1, 16 do
-          pieces[#pieces + 1] = struct.pack('<dI4I4', entry(at))
-        end
-        local entries = table.concat(pieces)
-        return struct.pack('<dddI4', age, granted, newest, #entries) .. entries
-      end
-
-      if changes then
-        -- Exact. The entry is the last one whose first charge was not later. Only the lower bits of a sequence are known: if the charge
-        -- is older than the entry by half their range (microseconds), the sequence is that of another charge.
-        function p.refund(n, ago, charge)
-          local low, high, since = 0, (behind - first) / 16, sequence - charge
-          while low < high do
-            local middle = math.floor((low + high) / 2)
-            local _, _, number = entry(first + 16 * middle)
-            if (sequence - number) % 4294967296 >= since then low = middle + 1 else high = middle end
-          end
-          if low == 0 then return end
-          local at = first + 16 * (low - 1)
-          local time, permits = entry(at)
-          if ago + time - age > 2147483648 + part then return end
-          n = math.min(n, permits)
-          granted = granted - n
-          if looked > at then sum = sum - n end
-          if at <= stop then left[at] = permits - n else added[(at - stop - 1) / 16 * 3 + 2] = permits - n end
-          -- Where nothing is left of the last entry, the one before it is the newest.
-          while first < behind do
-            local time, permits = entry(behind - 16)
-            newest = time
-            if permits > 0 then return end
-            behind = behind - 16
-            stop = math.min(stop, behind - 1)
-            looked = math.min(looked, behind)
-          end
-          newest = 0
-        end
-
-        function p.free()
-          drop_ended()
-          return math.max(most - granted, 0)
-        end
-
-        function p.limit(most_now, window_now, part_now)
-          most, window, part = most_now, window_now, part_now
-        end
-      end
+      x = -4503599627370496
     elseif kind == 'p' then
-      -- At most `most` places are held at any time. The state has an entry for each process: its id, how much it holds, when its lease
-      -- on that ends; when its turn began, until when it waits, and for how much. Times are counted from the base, which was `age`
-      -- ago. A process sets its own entry in each request, so the next request repairs a lost reply. A process that sends no more
-      -- loses what it holds when its lease ends, and stops waiting when its next request is overdue.
-      --
-      -- A process that releases and takes in one request would never leave a place to others. So while others wait, each waiting
-      -- process has a share of the places, and the remainder of the division goes round in turns.
-      --
-      -- `told`: what the process holds; `lasts`: how long a lease lasts; `listens`: how long the process counts as waiting if it
-      -- must wait, or zero if it has no waiters.
-      local most, told, lasts, listens = a, b, c, d
-      -- What the last call needed that found no place.
-      p.needs = 0
-      -- How long a turn lasts: long beside the time in which the next process notices its end.
-      local turn = 100000
-      -- A process that has just come is behind all that wait, and before those that have just had a turn.
-      local age, held, ends, since, waits, wants = 0, told, 0, -turn, 0, 0
-      -- The entries of others that hold or wait; what they hold; the waiting ones; what those hold that do not wait.
-      local entries, others, rivals, settled = {}, 0, {}, 0
-      if blob then
-        local size, found
-        age, size, from = struct.unpack('<dI4', blob, from)
-        age = age + elapsed
-        held, since = 0, age - turn
-        for place = from, from + size - 1, 40 do
-          local id, n, its_end, began, until_, wish = struct.unpack('<dI4dddI4', blob, place)
-          if id == process then
-            held, ends, since, waits, wants = n, its_end, began, until_, wish
-          else
-            if its_end <= age then n = 0 end
-            if until_ > age then rivals[#rivals + 1] = {n, began, wish} else settled = settled + n end
-            if n > 0 or until_ > age then
-              entries[#entries + 1] = blob:sub(place, place + 39)
-              others = others + n
-            end
-          end
+      y = ''
+    end
+    local p = {kind = kind, share = share, a = a, b = b, c = c, d = d, x = x, y = y, z = z, w = w}
+    if kind == 't' and (renewed or not blob) then
+      p.y, p.z = sequence % 4294967296, ''
+    elseif kind == 's' then
+      p.first, p.final, p.over = 1, #w / 16, {}
+      search(p)
+    elseif kind == 'o' then
+      locks = true
+    elseif kind == 'p' then
+      -- A process sets its own entry in each request, so the next request repairs a lost reply. One that sends no more loses what it
+      -- holds when its lease ends, and stops waiting when its next request is overdue.
+      local held, leased, settled, age = 0, 0, 0, -x
+      p.since, p.waits, p.wants, p.entries, p.others, p.rivals, p.needs = age - turn, 0, 0, '', 0, {}, 0
+      for i = 1, #y, 40 do
+        local id, n, ends, since, waits, wants = struct.unpack('<dI4dddI4', y, i)
+        if id == process then
+          held, leased, p.since, p.waits, p.wants = n, ends, since, waits, wants
+        else
+          if ends <= age then n = 0 end
+          if waits > age then p.rivals[#p.rivals + 1] = {n, wants, since} else settled = settled + n end
+          if n > 0 or waits > age then p.entries = p.entries .. y:sub(i, i + 39) end
+          p.others = p.others + n
         end
-        from = from + size
       end
-      if held ~= told or not blob and told > 0 then held, dirty = told, true end
-      if listens == 0 and waits > age then waits, dirty = 0, true end
+      p.y = math.floor((a - settled) / (#p.rivals + 1))
       -- Each request renews the lease in time.
-      if held > 0 and ends - age < lasts * 0.7 then dirty = true end
-
-      -- The share of each waiting process.
-      local function share()
-        return math.floor((most - settled) / (#rivals + 1))
-      end
-
-      -- Whether a process has waited for a turn for more than its share and one place of the remainder: the others then leave
-      -- room for it, as it would never fit beside them.
-      local function is_large(holds, n, began)
-        return holds + n > share() + 1 and age - began > turn
-      end
-
-      -- Whether `n` more may be taken while others wait: up to the share, and beyond it until the turn is over, and after that if
-      -- no other turn began earlier.
-      local function is_turn(n)
-        local share = share()
-        local small = held + n <= share
-        if not small and (held > share or age - since < turn) then return held <= share end
-        local large = is_large(held, n, since)
-        for i = 1, #rivals do
-          local theirs, began, size = unpack(rivals[i])
-          local first = is_large(theirs, size, began)
-          if first == large then first = began < since and not small end
-          if first and theirs <= share then return false end
-        end
-        return true
-      end
-
-      function p.ready(n)
-        if n > most then return math.huge end
-        local unknown = held + others + n > most or #rivals > 0 and not is_turn(n)
-        p.needs = unknown and n or 0
-        return 0, unknown
-      end
-
-      function p.charge(_, n)
-        if age - since >= turn and held + n > share() then since = age end
-        held, waits = held + n, 0
-      end
-
-      -- The first call that must wait marks the process as waiting.
-      function p.mark(patience)
-        local span = math.min(listens, patience)
-        if p.needs == 0 or span == 0 then return end
-        if waits - age < span / 2 then dirty = true end
-        waits, wants = age + span, p.needs
-      end
-
-      -- When all places are free is unpredictable; at the latest when the leases end. When the others were written, the key was
-      -- set to live until their leases end.
-      function p.idle()
-        return held > 0 and lasts or 0, held + others > 0
-      end
-
-      function p.save()
-        local own = held == 0 and waits <= age and '' or struct.pack('<dI4dddI4', process, held, age + lasts, since, waits, wants)
-        local all = own .. table.concat(entries)
-        return struct.pack('<dI4', age, #all) .. all
-      end
-
-      if changes then
-        -- The process reports what it holds and what it does not hold any more, so there is nothing to refund.
-        function p.refund() end
-
-        function p.free()
-          return math.max(most - held - others, 0)
-        end
-
-        function p.limit(most_now)
-          most = most_now
-        end
-      end
-    else
-      if kind == 'o' then locks = true end
-      if blob then
-        p.x, from = struct.unpack('<d', blob, from)
-        p.x = p.x - elapsed
-      end
+      if held ~= b or b > 0 and leased - age < c * 0.7 then dirty = true end
+      if d == 0 and p.waits > age then p.waits, dirty = 0, true end
     end
     leaves[i] = p
   end
   return leaves
 end
-local leaves = load()
+local leaves, real = load(), nil
 
--- What is asked for: a cost, or the numbers of it. When the call before is due: a window of a grid that was changed may begin earlier.
--- Whether for how long a call must wait is unknown.
-local cost, costs, latest, opaque = 0, nil, 0, false
+-- What is asked for: the numbers of a cost. When the call before is due: a window of a grid that was changed may begin earlier.
+-- Whether it is unknown for how long a call must wait.
+local cost, latest, opaque = {}, 0, false
 
--- When the rules from `first` to `final` are ready, and the one that is last, as it limits; whether that is unpredictable, which
--- counts as later than all others; and when a bucket has room for a caller that waits.
-local function due(first, final)
+-- When the rules from `from` to `to` are ready, and the one that is last, as it limits; whether that is unpredictable, which
+-- counts as later than all others; and when a queue has room for a caller that waits.
+local function due(leaves, from, to)
   local after, unknown, part, longest, room = latest, false, 0, 0.001, 0
-  for i = first, final do
-    local p, n, at, blind = leaves[i], cost, 0, false
-    if costs then n = costs[p.share] or 1 end
-    local kind = p.kind
+  for i = from, to do
+    local p, at, blind = leaves[i], 0, false
+    local n, kind = cost[p.share] or 1, p.kind
+    if kind == 'o' then
+      n = 0
+      for share = p.c, p.d do n = n + cost[share] end
+    end
     if n == 0 and count > 1 then
       -- It costs nothing there.
-    elseif kind == 'b' then
-      -- No request takes longer than 2^62 ns.
-      at = n > p.a * 4611686018.427387904 and math.huge or p.x * 1000000 / p.a
+    elseif kind == 'o' then
+      at = p.x
     elseif kind == 'i' then
       if p.x > after then after = p.x end
-    elseif kind == 'o' then
-      if costs then
-        n = 0
-        for share = p.c, p.d do n = n + costs[share] end
-      end
-      if n > 0 then at = p.x end
-    elseif kind == 's' or kind == 'p' then
-      at, blind = p.ready(n)
-    else
-      at = ready(kind, n, p.x, p.y, p.a, p.b, p.c, p.d)
-      if kind == 'l' and p.c == 0 then
+    elseif kind == 'b' then
+      -- No request of a smooth rule takes longer than 2^62 ns.
+      at = (n * 1000000 / p.a > 4611686018427387.904 or p.d == 1 and n > p.c) and math.huge or p.x
+      if p.d == 1 then
         -- Nothing leaks in a pause, but what a pause holds back is no content.
         local held = math.max(pause, 0)
-        local over = (math.max(p.x - held * p.a / 1000000, 0) + n - p.b) * 1000000 / p.a
+        local over = math.max(p.x - held, 0) + (n - p.c) * 1000000 / p.a
         if over > 0.001 then room = math.max(room, math.ceil(held + over)) end
       end
+    elseif kind == 's' then
+      -- When enough permits have left the window; not before an earlier caller. The next call goes on where this one has looked:
+      -- `sum` permits are before that, and `less` before the last entry.
+      at = n > p.a and math.huge or p.x + p.z
+      local over = p.y + n - p.a
+      if over <= p.less then search(p) end
+      while at < math.huge and p.sum < over do
+        local _, permits = entry(p, p.looked)
+        p.less, p.sum, p.looked = p.sum, p.sum + permits, p.looked + 1
+      end
+      if over > 0 and at < math.huge then at = math.max(at, ends(p, (entry(p, p.looked - 1)))) end
+    elseif kind == 'p' then
+      -- A process that releases and takes in one request would never leave a place to others. So while others wait, each waiting
+      -- process has a share of the places, and the remainder of the division goes round in turns: beyond its share a process takes
+      -- until its turn is over, and after that if no other turn began earlier.
+      -- A process has a large call if it has waited for a turn for more than its share and one place: the others then leave
+      -- room for it, as it would never fit beside them.
+      local held, share, age = p.b, p.y, -p.x
+      local small, large, mine = held + n <= share, held + n > share + 1 and age - p.since > turn, held <= share
+      for j = 1, (small or age - p.since >= turn) and #p.rivals or 0 do
+        local holds, wants, since = unpack(p.rivals[j])
+        local first = holds + wants > share + 1 and age - since > turn
+        if first == large then first = since < p.since and not small end
+        if first and holds <= share then mine = false end
+      end
+      blind = held + p.others + n > p.a or not mine
+      p.needs = blind and n or 0
+      if n > p.a then at = math.huge end
+    else
+      at = ready(kind, n, p.x, p.y, p.a, p.b, p.c, p.d)
     end
     if at == math.huge then return at, opaque, i, room end
     if at > after then after = at end
@@ -638,76 +401,95 @@ end
 -- Charges the cost to each rule.
 local function charge_all(at, settles)
   for i = 1, count do
-    local p, n = leaves[i], cost
-    if costs then n = costs[p.share] or 1 end
-    local kind = p.kind
-    if n == 0 and count > 1 then
+    local p = leaves[i]
+    local n, kind = cost[p.share] or 1, p.kind
+    if n == 0 and count > 1 or kind == 'o' then
       -- It costs nothing there.
-    elseif kind == 'b' then
-      -- A level within a microsecond of a full store stays as it is: waits are rounded up to whole microseconds, and with a burst of
-      -- zero each grant would lose the difference.
-      local full = (at - p.b) * p.a / 1000000
-      if p.x < full - p.a / 1000000 then p.x = full end
-      p.x = p.x + n
     elseif kind == 'i' then
       if at > p.x then p.x = at end
-    elseif kind == 's' or kind == 'p' then
-      -- A process has already reported the places that are settled.
-      if kind == 's' or not settles then p.charge(at, n) end
-    elseif kind ~= 'o' then
+    elseif kind == 'b' then
+      -- Within a microsecond of a full store it stays as it is: waits are rounded up to whole microseconds, and with a burst of
+      -- zero each grant would lose the difference.
+      p.x = (p.x < at - p.b - 1 and at - p.b or p.x) + n * 1000000 / p.a
+    elseif kind == 's' then
+      drop_ended(p)
+      local i, time, total, number = p.final + 1, math.max(at - p.x, p.z), n, (sequence + 1) % 4294967296
+      if p.first < i then
+        local newest, permits, its_number = entry(p, i - 1)
+        if math.abs(ends(p, newest) - ends(p, time)) < (p.c <= 1 and 0.001 or 0.5) then
+          n = math.min(n, 4294967295 - permits)
+          i, total, number = i - 1, n + permits, its_number
+          if p.looked > i then p.sum = p.sum + n end
+        end
+      end
+      p.y, p.z, p.final, p.over[i] = p.y + n, time, i, {time, total, number}
+    elseif kind ~= 'p' then
       p.x, p.y, p.z, p.w = charge(kind, n, at, sequence + 1, p.x, p.y, p.z, p.w, p.a, p.b, p.c, p.d)
+    elseif not settles then
+      -- A process has already reported the places that are settled.
+      if -p.x - p.since >= turn and p.b + n > p.y then p.since = -p.x end
+      p.b, p.waits = p.b + n, 0
     end
   end
 end
 
 -- Writes the key. One write carries the value and its expiry, which is set only when it has become too short, and then to twice the
 -- time needed, but at most a day more. `asks`: writes nothing, and returns when all rules are as new, and whether that is unpredictable.
-local new_rules, gone
+local new_rules
 local function save(asks)
-  local need, unknown, states = pause > 0 and pause or 0, false, {}
+  local need, unknown, states = math.max(pause, 0), false, {}
   for i = 1, count do
-    local p, idle_after, blind, state = leaves[i], 0, false, nil
-    local kind = p.kind
-    if kind == 'b' then
-      idle_after, state = p.x * 1000000 / p.a + p.b, struct.pack('<d', p.x)
+    local p = leaves[i]
+    local kind, x, y, z, w = p.kind, p.x, p.y, p.z, p.w
+    local idle = x
+    if kind == 'b' or kind == 'f' then
+      idle = x + p.b
     elseif kind == 'w' then
-      idle_after, state = p.x + p.b - p.y, struct.pack('<dddd', p.x, p.y, p.z, p.w)
+      idle = x + p.b - y
     elseif kind == 't' then
-      idle_after, state = ready(kind, p.b, p.x, p.y, p.a, p.b, p.c, p.d), struct.pack('<dI4B', p.x, p.y, #p.z / 12) .. p.z
-    elseif kind == 'l' then
-      idle_after, state = p.x * 1000000 / p.a, struct.pack('<dI4B', p.x, p.y, #p.z / 12) .. p.z
-    elseif kind == 'f' then
-      idle_after, state = p.x + p.b, struct.pack('<ddd', p.x, p.y, p.z)
-    elseif kind == 's' or kind == 'p' then
-      idle_after, blind = p.idle()
-      state = asks or p.save()
-    else
-      idle_after, state = p.x, struct.pack('<d', p.x)
+      idle, z, w = ready(kind, p.b, x, y, p.a, p.b, p.c, p.d), #z, z
+    elseif kind == 'p' then
+      -- At the latest when the leases end. When those of others were written, the key was set to live until then.
+      idle, unknown = p.b > 0 and p.c or 0, unknown or p.b + p.others > 0
+      z = p.entries
+      if p.b > 0 or p.waits > -x then z = struct.pack('<dI4dddI4', process, p.b, p.c - x, p.since, p.waits, p.wants) .. z end
+      y = #z
+    elseif kind == 's' then
+      idle = p.first <= p.final and ends(p, (entry(p, p.final))) or 0
     end
-    if idle_after > need then need = idle_after end
-    unknown, states[i] = unknown or blind, state
+    if kind == 's' and not asks then
+      local places, pieces, from = {}, {}, p.first
+      for i in pairs(p.over) do
+        if i >= from and i <= p.final then places[#places + 1] = i end
+      end
+      table.sort(places)
+      for _, i in ipairs(places) do
+        pieces[#pieces + 1] = w:sub(16 * from - 15, 16 * i - 16) .. struct.pack('<dI4I4', entry(p, i))
+        from = i + 1
+      end
+      local log = table.concat(pieces) .. w:sub(16 * from - 15, 16 * p.final)
+      states[i] = struct.pack(shapes.s, x, y, z, #log, log)
+    elseif not asks then
+      states[i] = struct.pack(shapes[kind] or '<d', x, y, z, w)
+    end
+    need = math.max(need, idle)
   end
   if asks then return need, unknown end
-  dirty = false
-  if gone then return redis.call('DEL', key) end
-  states = count == 1 and states[1] or table.concat(states)
+  states, need = table.concat(states), need + keep
   local milliseconds
-  need = need + keep
   if now + need + 1000000 > deadline * 1000000 then
     need = math.min(need, 9007199254740992)
     milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
-  local head
-  if pause == 0 and version == 0 and generation == 0 then
-    head = struct.pack('<dddI4I2', stamp, sequence, now, deadline, (30 + #states) % 65536)
-  else
+  local its, head = stamp, ''
+  if pause ~= 0 or version > 0 or generation > 0 then
     local set = ''
     if version > 0 or generation > 0 then set = new_rules or request:sub(rules_from, rules_from + 34 * count - 1) end
-    head = struct.pack('<dddI4I2ddI4I4I2', stamp + 1, sequence, now, deadline, (56 + #set + #states) % 65536,
-      pause, owed, version, generation, #set) .. set
+    its, head = stamp + 1, struct.pack('<ddI4I4I2', pause, owed, version, generation, #set) .. set
   end
-  local value = head .. states
+  local size = (30 + #head + #states) % 65536
+  local value = struct.pack('<dddI4I2', its, sequence, now, deadline, size) .. head .. states
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
   elseif #value == #blob then
@@ -715,7 +497,7 @@ local function save(asks)
   else
     redis.call('SET', key, value, 'KEEPTTL')
   end
-  blob, first, last, elapsed = value, #head + 1, now, 0
+  blob, first, last, elapsed, dirty = value, #head + 31, now, 0, false
 end
 
 -- What to do: calls, or else changes, in this order. Each is a letter, and its arguments. A cost has `width` numbers of four bytes.
@@ -735,391 +517,356 @@ end
 --      and how long the key lives at least, or -1 for what is not known
 --   D  asks for each limit, for a cost: reports how many there are, the available permits of each, and when more than that and
 --      at least the cost is available, or -1
-local values, filled, before = {}, 0, sequence
+local values, before = {}, sequence
+
 local function read_cost()
-  local numbers = {struct.unpack('<' .. ('I4'):rep(width), request, at)}
-  at, cost, costs = numbers[width + 1], numbers[1], width > 1 and numbers or nil
-  return numbers
+  cost = {struct.unpack('<' .. ('I4'):rep(width), request, at)}
+  at = table.remove(cost)
+  return cost
 end
 
-if not changes then
-  -- A call is refused: locks what has refused it, unless it is locked. Returns for how long, or zero.
-  local lock = locks and function()
-    local locked = 0
-    for i = 1, count do
-      local p = leaves[i]
-      if p.kind == 'o' and p.x <= 0 and p.a > 0 then
-        for j = i + 1, i + p.b do
-          if leaves[j].blind or leaves[j].wait > 0.001 then p.x = p.a end
-        end
-        if p.x > 0 then locked, dirty = math.max(locked, p.x), true end
-      end
-    end
-    return locked
-  end
+local function reply()
+  if dirty then save() end
+  if ARGV[2] then return {number, before, unpack(values)} end
+  return struct.pack('<I4d' .. ('d'):rep(#values), number, before, unpack(values))
+end
 
-  -- A call that must wait for a later request blocks those behind it: what was charged is saved, and they are projected as if all
-  -- calls before them had been charged. `real`: the rules as they are saved, where a refusal changes them.
-  local blocked, real, calls, limit, patience, fresh = false, nil, nil, nil, nil, nil
+if request:sub(at, at) == 'T' then
+  -- A limiter that is not idle when new is written even if the first call is refused, or it would never fill.
   if renewed or not blob and keep > 0 then dirty = true end
+  -- A call that must wait for a later request blocks those behind it: what was charged is saved, and they are projected as if all
+  -- calls before them had been charged. `real`: the rules as they are saved, which a refusal may lock.
+  local blocked, calls, limit, patience, fresh = false, nil, nil, nil, nil
   while at <= #request do
-    calls, limit, patience, fresh, cost, at = struct.unpack('<I4ddBI4', request, at + 1)
-    if width > 1 then
-      at = at - 4
-      read_cost()
-    end
+    calls, limit, patience, fresh, at = struct.unpack('<I4ddB', request, at + 1)
+    read_cost()
     for _ = 1, calls do
-      local after, unknown, part, room = due(1, count)
-      if real and fresh == 1 and after < math.huge and (after - 0.001 > patience or unknown and patience == 0) then
-        -- The refusal of a call behind others locks by the state in the key, and not by the projection.
-        local projected = leaves
-        leaves = real
-        due(1, count)
-        lock()
-        for i = 1, count do
-          if real[i].kind == 'o' then projected[i].x = real[i].x end
-        end
-        leaves = projected
-        after, unknown, part, room = due(1, count)
-      end
+      local after, unknown, part, room = due(leaves, 1, count)
       -- Due within a thousandth of a microsecond is due.
-      local wait = after > 0 and math.ceil(after - 0.001) or 0
-      local fails, is_charged, verdict = wait > patience or unknown and patience == 0, false, 2
-      local never = after == math.huge
-      if never then
+      local wait, verdict = after > 0 and math.ceil(after - 0.001) or 0, 2
+      if after == math.huge then
         -- More than it ever has.
-      elseif wait <= limit and not (blocked or unknown) then
-        if room > 0 and wait > 0 and fresh == 1 then
-          wait, verdict = room, 3
-        else
-          verdict, is_charged, dirty = 0, true, true
-        end
-      elseif fails then
+        wait, unknown = 1125899906842624, false
+      elseif wait > patience or unknown and patience == 0 then
         -- Only the refusal of a new call locks: a waiter that is late is not refused by the rule.
-        if locks and fresh == 1 and not blocked then
-          local locked = lock()
-          if locked > after then wait = math.ceil(locked - 0.001) end
-        end
-      elseif blocked and patience == 0 then
-        -- A call without patience does not wait for those ahead, though permits may have come back for all of them. That is
-        -- no refusal by a rule.
-        wait, unknown = 0, false
-      elseif room > 0 and fresh == 1 then
-        wait, unknown, verdict = room, false, 3
-      else
-        if not blocked then
-          for i = 1, count do
-            if leaves[i].mark then leaves[i].mark(patience) end
+        if real and fresh == 1 then due(real, 1, count) end
+        for i = 1, locks and fresh == 1 and count or 0 do
+          local p = (real or leaves)[i]
+          if p.kind == 'o' and p.x <= 0 and p.a > 0 then
+            for j = i + 1, i + p.b do
+              local inner = (real or leaves)[j]
+              if inner.blind or inner.wait > 0.001 then p.x, dirty = p.a, true end
+            end
+            if p.x > 0 then wait, leaves[i].x = math.max(wait, math.ceil(p.x - 0.001)), p.x end
           end
+        end
+      elseif room > 0 and wait > 0 and fresh == 1 then
+        wait, unknown, verdict = room, false, 3
+      elseif wait <= limit and not (blocked or unknown) then
+        verdict, dirty, latest = 0, true, math.max(after, 0)
+        charge_all(latest)
+        sequence = sequence + 1
+      else
+        verdict = 1
+        for i = 1, blocked and 0 or count do
+          -- The process waits for a place.
+          local p = leaves[i]
+          local span = math.min(p.d, patience)
+          if p.kind == 'p' and p.needs > 0 and span > 0 then
+            if p.waits + p.x < span / 2 then dirty = true end
+            p.waits, p.wants = span - p.x, p.needs
+          end
+        end
+        if not blocked then
           blocked = true
           if dirty then save() end
           from = first
-          if locks then real = load() end
+          if locks then real, leaves = leaves, load() end
         end
         -- Behind a call whose wait is unpredictable nothing is projected.
-        verdict, is_charged, opaque = 1, not opaque, unknown
+        if not opaque then
+          opaque, latest = unknown, math.max(after, 0)
+          charge_all(latest)
+        end
       end
-      if is_charged then
-        latest = after > 0 and after or 0
-        charge_all(latest)
-        if not blocked then sequence = sequence + 1 end
-      end
-      wait = math.min(wait, 562949953421311) + (unknown and 562949953421312 or 0)
-      filled = filled + 1
-      values[filled] = (never and 1125899906842624 or wait) * 4 + verdict
-      if count > 1 then
-        filled = filled + 1
-        values[filled] = part
-      end
+      if wait < 1125899906842624 then wait = math.min(wait, 562949953421311) + (unknown and 562949953421312 or 0) end
+      values[#values + 1] = wait * 4 + verdict
+      if count > 1 then values[#values + 1] = part end
     end
   end
   leaves = real or leaves
-else
-  local function tell(value)
-    filled = filled + 1
-    values[filled] = value
-  end
+  return reply()
+end
 
-  -- How much comes back of `n` permits of a charge of `all`: no more than the lowest level since, and the levels since would have
-  -- been lower by as much. If it is the last charge and all of it, the one before it is the last again.
-  local function take_back(p, n, all, number)
-    local function age(number) return (sequence - number) % 4294967296 end
-    local lows, its, later, after = p.z, age(number), age(p.y), 0
-    if its < later then return 0 end
-    if its == later then
-      if n < all then return n end
-      p.y = (p.y - 1) % 4294967296
-      if lows ~= '' then
-        local low, since = struct.unpack('<dI4', lows)
-        if age(since) == its then p.z = #lows > 12 and struct.pack('<dI4', low, p.y) .. lows:sub(13) or '' end
-      end
-      return n
+-- The changes. No earlier charge of a bucket comes back.
+local function forget(p)
+  if p.kind == 't' then p.y, p.z = (sequence + 1) % 4294967296, '' end
+end
+
+-- Of these rules `x` is a debt.
+local function owes(p)
+  -- Idle time goes into the store of a SmoothWarmingUp.
+  if p.kind == 'w' and p.x <= -1 then p.x, p.y = 0, math.min(p.y - p.x, p.b) end
+  return p.kind == 'b' or p.kind == 'w' or p.kind == 't'
+end
+
+local function tell(value)
+  values[#values + 1] = value
+end
+
+-- A time as it is told; -1 if it is not known.
+local function tell_time(time, is_known)
+  tell(is_known and math.ceil(math.min(math.max(time - 0.001, 0), 9007199254740991)) or -1)
+end
+
+-- How many permits rules would grant now, and at most, for each number of a cost: the least counts. Down to whole permits,
+-- without losing one to rounding errors.
+local function available(from, to)
+  local there, limits = {}, {}
+  for i = 1, width do there[i], limits[i] = 4294967295, 4294967295 end
+  for i = from, to do
+    local p = leaves[i]
+    local kind, x, y, a, b, share = p.kind, p.x, p.y, p.a, p.b, p.share
+    local free, most = 0, a
+    if kind == 'b' then
+      free, most = math.min(-x, b) * a / 1000000, b * a / 1000000
+    elseif kind == 'w' then
+      local each = a * (5 + p.c) / (2000000 * (1 + p.c))
+      free, most = x > 0.001 and 0 or math.min(y - x, b) * each, b * each
+    elseif kind == 't' then
+      free, most = math.min(-(x + past(0, p.d, 0)) * a / 1000000, b), b
+    elseif kind == 'f' then
+      free = a - (x + b > 0 and y or 0)
+    elseif kind == 's' then
+      drop_ended(p)
+      free = a - p.y
+    elseif kind == 'p' then
+      free = a - b - p.others
+    elseif kind == 'o' and x > 0 then
+      for share = p.c, p.d do there[share] = 0 end
     end
+    free, most = math.floor(free * (1 + 1e-14) + 1e-9), math.floor(most * (1 + 1e-14) + 1e-9)
+    if share > 0 then there[share], limits[share] = math.max(math.min(there[share], free), 0), math.min(limits[share], most) end
+  end
+  return there, limits
+end
+
+-- In a pause nothing comes, and what is owed is due at its end at the earliest. Returns for how long something was owed.
+local function halt(duration, begins)
+  local longest = 0
+  for i = 1, count do
+    local p = leaves[i]
+    if owes(p) then
+      local x = math.max(p.x, duration)
+      longest = math.max(longest, p.x)
+      if begins and p.kind == 't' then p.y, p.z = (sequence + 1) % 4294967296, note(p.z, x - duration, p.y) end
+      p.x = x
+    end
+  end
+  return longest
+end
+
+-- How much comes back of `n` of a charge of `all` to a bucket: no more than the lowest level since, and the levels since would have
+-- been lower by as much. If it is the last charge and all of it, the one before it is the last again.
+local function take_back(p, n, all, number)
+  local function age(number) return (sequence - number) % 4294967296 end
+  local lows, its, later, after = p.z, age(number), age(p.y), 0
+  if its < later then return 0 end
+  while its > later do
+    if after == #lows then return 0 end
+    local low, since = struct.unpack('<dI4', lows, after + 1)
+    n, later, after = math.min(n, low), age(since), after + 12
+  end
+  local is_undone = after == 0 and n == all
+  if is_undone then p.y = (p.y - 1) % 4294967296 end
+  p.z = ''
+  for place = #lows - 11, 1, -12 do
+    local low, since = struct.unpack('<dI4', lows, place)
+    if not is_undone or age(since) > its then p.z = note(p.z, place < after and low - n or low, since) end
+  end
+  return n
+end
+
+-- Returns `n` permits of a charge to a rule.
+local function refund(p, n, all, ago, its_number)
+  local kind, x, each, is_last = p.kind, p.x, 1000000 / p.a, its_number == sequence
+  -- A refund gives no credit across a pause, even one that has ended: only the debt beyond its end comes back, and that only
+  -- if nothing was charged since, where the key does not say how much that was.
+  local is_paid = ago < 0 or pause + ago > 0 and pause ~= 0 and sequence - its_number > 1
+  if kind == 't' then
+    -- No more than the lowest level since, and the levels since would have been lower by as much. If it is the last charge and all
+    -- of it, the one before it is the last again. What the store has no room for is cut off by the next charge.
+    local function age(number) return (sequence - number) % 4294967296 end
+    local lows, its, later, after, back = p.z, age(its_number), age(p.y), 0, n * each
     while its > later and after < #lows do
       local low, since = struct.unpack('<dI4', lows, after + 1)
-      n, later, after = math.min(n, low), age(since), after + 12
+      back, later, after = math.min(back, low), age(since), after + 12
     end
-    if its > later then return 0 end
-    p.z = ''
+    if its > later or its < age(p.y) then return end
+    local is_undone = after == 0 and n == all
+    p.x, p.y, p.z = x - back, is_undone and (p.y - 1) % 4294967296 or p.y, ''
     for place = #lows - 11, 1, -12 do
       local low, since = struct.unpack('<dI4', lows, place)
-      p.z = note(p.z, place < after and low - n or low, p.a, since)
+      if not is_undone or age(since) > its then p.z = note(p.z, place < after and low - back or low, since) end
     end
-    return n
-  end
-
-  -- Idle time goes into the store of a SmoothWarmingUp.
-  local function store(p)
-    if p.x <= -1 then p.x, p.y = 0, math.min(p.y - p.x, p.b) end
-  end
-
-  -- No earlier charge of a bucket comes back.
-  local function forget(p)
-    if p.kind == 't' or p.kind == 'l' then p.y, p.z = (sequence + 1) % 4294967296, '' end
-  end
-
-  -- A time as it is told; -1 if it is not known.
-  local function tell_time(time, is_known)
-    tell(is_known and math.ceil(math.min(math.max(time - 0.001, 0), 9007199254740991)) or -1)
-  end
-
-  -- Down to whole permits, without losing one to rounding errors.
-  local function whole(permits)
-    return math.min(math.floor(math.max(permits, 0) * (1 + 1e-14) + 1e-9), 4294967295)
-  end
-
-  -- How many permits a rule would grant now, and at most.
-  local function free(p)
-    local kind, x, y, a, b, c, d = p.kind, p.x, p.y, p.a, p.b, p.c, p.d
-    if kind == 'b' then
-      local store = b * a / 1000000
-      return whole(math.min(-x, store)), whole(store)
-    elseif kind == 'w' then
-      local each = a * (5 + c) / (2000000 * (1 + c))
-      return x > 0.001 and 0 or whole(math.min(y - x, b) * each), whole(b * each)
-    elseif kind == 't' then
-      return whole(math.min(-x - (d > 0 and past(0, d, 0) or 0) * a / 1000000, b)), b
-    elseif kind == 'l' then
-      return c == 1 and whole(b - math.max(x, 0)) or 0, c == 1 and b or 0
-    elseif kind == 'f' then
-      return math.max(a - (x + b > 0 and y or 0), 0), a
+  elseif kind == 'b' and is_last then
+    p.x = x - n * each
+  elseif kind == 'w' and is_last and p.z >= 0 then
+    -- Exact, as if only the rest had been charged. The charge before that one is unknown then, and z is -1.
+    p.x, p.y, p.z = x - p.z, p.w, -1
+    if n < all then p.x, p.y, p.z, p.w = charge(kind, all - n, -ago, sequence, p.x, p.y, p.z, p.w, p.a, p.b, p.c, p.d) end
+  elseif (kind == 'b' or kind == 'w') and not is_paid then
+    -- At the stable price. No more than time has not replenished already, and no more than the store holds; and nothing before the
+    -- charge is due: others are booked behind it, and the next caller would be due together with the last of them.
+    p.x = x - math.max(math.min(n * each, all * each - ago, kind == 'b' and p.b or math.huge), 0)
+  elseif kind == 'f' and its_number >= p.z and ago + x < 2147483648 then
+    -- Exact within the window, which keeps its start; after it there is nothing to return. Only the lower bits of a
+    -- sequence are known: if the charge is older than the window by half their range, it is another one.
+    p.y = math.max(p.y - n, 0)
+  elseif kind == 's' then
+    -- Exact. The entry is the last one whose first charge was not later. Older than that by half the range is another one.
+    local low, high = p.first - 1, p.final
+    while low < high do
+      local middle = math.ceil((low + high) / 2)
+      local _, _, number = entry(p, middle)
+      if (sequence - number) % 4294967296 >= sequence - its_number then low = middle else high = middle - 1 end
     end
-    return p.free(), a
-  end
-
-  -- The same of several rules for each number of a cost: the least counts.
-  local function available(first, final)
-    local there, limits = {}, {}
-    for i = 1, width do there[i], limits[i] = 4294967295, 4294967295 end
-    for i = first, final do
-      local p = leaves[i]
-      if p.share > 0 then
-        local now_free, at_most = free(p)
-        there[p.share], limits[p.share] = math.min(there[p.share], now_free), math.min(limits[p.share], at_most)
-      elseif p.kind == 'o' and p.x > 0 then
-        for share = p.c, p.d do there[share] = 0 end
-      end
+    if low < p.first then return end
+    local time, permits, number = entry(p, low)
+    if ago + time + x > 2147483648 + p.c then return end
+    n = math.min(n, permits)
+    p.y, p.over[low] = p.y - n, {time, permits - n, number}
+    search(p)
+    -- Where nothing is left of the last entry, the one before it is the newest.
+    permits = low < p.final and 1 or permits - n
+    while permits == 0 do
+      p.final, p.z, permits = p.final - 1, 0, 1
+      if p.first <= p.final then p.z, permits = entry(p, p.final) end
     end
-    return there, limits
-  end
-
-  -- In a pause nothing comes, and what is owed is due at its end at the earliest. Returns for how long something was owed.
-  local function halt(duration, begins)
-    local owes = 0
-    for i = 1, count do
-      local p = leaves[i]
-      local kind, a = p.kind, p.a
-      if kind == 'w' then
-        store(p)
-        owes = math.max(owes, p.x)
-        p.x = math.max(p.x, duration)
-      elseif kind == 'b' or kind == 't' or kind == 'l' then
-        local least = kind == 'l' and p.c == 1 and p.b or 0
-        local floor = duration * a / 1000000 + least
-        owes = math.max(owes, (p.x - least) * 1000000 / a)
-        p.x = math.max(p.x, floor)
-        if begins and kind ~= 'b' then
-          p.y, p.z = (sequence + 1) % 4294967296, note(p.z, p.x - floor, a, p.y)
-        end
-      end
-    end
-    return owes
-  end
-
-  -- Returns `n` permits of a charge to a rule.
-  local function refund(p, n, all, ago, its_number)
-    local kind, a, is_last = p.kind, p.a, its_number == sequence
-    -- A refund gives no credit across a pause, even one that has ended: only the debt beyond its end comes back, and that only
-    -- if nothing was charged since, where the key does not say how much that was.
-    local is_paid = ago < 0 or pause + ago > 0 and pause ~= 0 and sequence - its_number > 1
-    if kind == 'b' then
-      -- Exact if there was no other charge since. Otherwise no more than time has not replenished already, and no more than
-      -- the store holds; and nothing before the charge is due: others are booked behind it, and the next caller would be
-      -- due together with the last of them; and nothing if a pause and later charges have paid for it.
-      if not is_last then
-        n = is_paid and 0 or math.max(math.min(n, all - ago * a / 1000000, p.b * a / 1000000), 0)
-      end
-      p.x = p.x - n
-    elseif kind == 'w' then
-      -- Exact if there was no other charge since: as if only the rest had been charged. The charge before that one is
-      -- unknown then, and z is -1. Otherwise at the stable price, and for the rest as with SmoothBursty.
-      if is_last and p.z >= 0 then
-        p.x, p.y, p.z = p.x - p.z, p.w, -1
-        if n < all then p.x, p.y, p.z, p.w = charge(kind, all - n, -ago, sequence, p.x, p.y, p.z, p.w, a, p.b, p.c, p.d) end
-      elseif not is_paid then
-        p.x = p.x - math.max(math.min(n * 1000000 / a, all * 1000000 / a - ago), 0)
-      end
-    elseif kind == 't' then
-      -- What the store has no room for is cut off by the next charge.
-      p.x = p.x - take_back(p, n, all, its_number)
-    elseif kind == 'l' then
-      -- A queue is empty when it grants, so nothing comes back behind a grant: later callers wait behind the charge. Time
-      -- that comes back to an empty bucket is lost.
-      local level = p.x
-      p.x = level - take_back(p, n, all, its_number)
-      if p.x < -a / 1000000 then p.x = math.min(level, 0) end
-    elseif kind == 'f' then
-      -- Exact within the window, which keeps its start; after it there is nothing to return. Only the lower bits of a
-      -- sequence are known: if the charge is older than the window by half their range, it is another one.
-      if its_number >= p.z and ago + p.x < 2147483648 then p.y = math.max(p.y - n, 0) end
-    else
-      p.refund(n, ago, its_number)
-    end
-  end
-
-  -- Sets the parameters of a rule.
-  local function set(p, a, b, c, d)
-    local kind = p.kind
-    if kind == 'b' then
-      -- What is stored or owed keeps its time.
-      p.x = math.max(p.x, -p.b * p.a / 1000000) * a / p.a
-    elseif kind == 'w' then
-      store(p)
-      p.y = math.min(p.y, b)
-    elseif kind == 't' then
-      -- What was stored at the last step keeps its number, debt keeps its time. Where the steps change, the earlier one of the
-      -- last steps counts.
-      local since = math.max(d > 0 and past(0, d, 0) or 0, p.d > 0 and past(0, p.d, 0) or 0)
-      local held = math.max(p.x + since * p.a / 1000000, -p.b)
-      p.x = (held < 0 and math.max(held, -b) or held * a / p.a) - since * a / 1000000
-    elseif kind == 'l' then
-      -- What is queued keeps its time; a meter keeps its content. In a pause that is the content at its end, when a meter is full.
-      if c == 0 and p.c == 0 then
-        p.x = p.x * a / p.a
-      elseif pause > 0 then
-        p.x = math.max(p.x + pause * (a - p.a) / 1000000, pause * a / 1000000 + c * b)
-      end
-    elseif p.limit then
-      p.limit(a, b, c)
-    end
-    -- Of windows, what was granted counts until the end of a new window with the old start. A lock that has begun keeps its end.
-    p.a, p.b, p.c, p.d = a, b, c, d
-    forget(p)
-  end
-
-  while at <= #request do
-    local what
-    what, at = struct.unpack('c1', request, at)
-    if what == 'S' then
-      read_cost()
-      charge_all(0, true)
-      sequence, dirty = sequence + 1, true
-    elseif what == 'R' then
-      local part, all = read_cost(), read_cost()
-      local ago, its_number, is_all
-      ago, its_number, is_all, at = struct.unpack('<dI4B', request, at)
-      its_number = sequence - (sequence - its_number) % 4294967296
-      -- If the key is lost, so is the charge.
-      if blob then
-        for i = 1, count do
-          local p = leaves[i]
-          local n = part[p.share] or 0
-          if n > 0 then refund(p, n, all[p.share], ago, its_number) end
-        end
-        if pause ~= 0 then halt(pause) end
-        -- The charge is undone: the one before it is the last now.
-        if its_number == sequence and is_all == 1 then sequence = sequence - 1 end
-        dirty = true
-      end
-    elseif what == 'P' then
-      local duration
-      duration, at = struct.unpack('<d', request, at)
-      local owes = halt(duration, true)
-      if pause <= 0 then owed = owes end
-      if duration > pause then pause = duration end
-      sequence, dirty = sequence + 1, true
-    elseif what == 'E' then
-      -- What was halted is due at the end of the pause. It becomes due now, or when the debt is paid.
-      local early = pause - math.max(owed, 0)
-      for i = 1, pause > 0 and early > 0 and count or 0 do
-        local p = leaves[i]
-        if p.kind == 'w' then p.x = p.x - early end
-        if p.kind == 'b' or p.kind == 't' or p.kind == 'l' then p.x = p.x - early * p.a / 1000000 end
-        -- What was found in the pause was found at its end.
-        forget(p)
-      end
-      if pause > 0 then pause, sequence, dirty = -0.001, sequence + 1, true end
-    elseif what == 'N' then
-      local theirs, place
-      theirs, place = struct.unpack('<d', request, at)
-      new_rules, at = request:sub(place, place + 34 * count - 1), place + 34 * count
-      generation = math.max(generation + 1, math.min(math.floor(now / 1000000), 4294967295))
-      if not blob or theirs ~= stamp then
-        for i = 1, count do
-          local _, _, a, b, c, d = struct.unpack('<c1Bdddd', new_rules, 34 * i - 33)
-          set(leaves[i], a, b, c, d)
-        end
-        stamp, sequence, pause = theirs, sequence + 1, math.max(pause, 0)
-      end
-      dirty = true
-      tell(version)
-      tell(generation)
-    elseif what == 'H' then
-      dirty = true
-    elseif what == 'X' then
-      gone, dirty = true, true
-    elseif what == 'Q' then
-      if dirty then save() end
-      local there, limits = available(1, count)
-      for i = 1, width do tell(pause > 0 and 0 or there[i]) end
-      for i = 1, width do tell(limits[i]) end
-      local need, unknown = save(true)
-      tell_time(need, not unknown)
-      tell_time(pause + 0.001, true)
-      tell_time(deadline * 1000000 - now + 0.001, blob)
-    else
-      -- Of several rules with one cost each is a limit, otherwise they are one.
-      local asked, limits = read_cost(), {}
-      for i = 1, width == 1 and count or 0 do
-        if leaves[i].share > 0 then limits[#limits + 1] = i end
-      end
-      tell(math.max(#limits, 1))
-      for l = 1, math.max(#limits, 1) do
-        -- More than what is there now. Nothing is granted while it is shut.
-        local i, shut = limits[l], math.max(pause, 0)
-        local there = available(i or 1, i or count)
-        for j = 1, i or 0 do
-          local p = leaves[j]
-          if p.kind == 'i' or p.kind == 'o' and i <= j + p.b then shut = math.max(shut, p.x) end
-        end
-        for j = 1, width do
-          if shut > 0.001 then there[j] = 0 end
-          tell(there[j])
-          if costs then costs[j] = math.max(costs[j], there[j] + 1) end
-        end
-        cost = math.max(asked[1], there[1] + 1)
-        local after, unknown = due(i or 1, i or count)
-        after = math.max(after, shut)
-        tell_time(after, not unknown and after < math.huge)
-      end
-    end
-    -- To look takes no key over, but what was set and lost comes back.
-    if renewed and (generation > 0 or what ~= 'Q' and what ~= 'D') then dirty = true end
   end
 end
 
-if dirty then save() end
-if ARGV[2] then return {number, before, unpack(values)} end
-if filled == 1 then return struct.pack('<I4dd', number, before, values[1]) end
-return struct.pack('<I4d' .. ('d'):rep(filled), number, before, unpack(values))
+-- Sets the parameters of a rule. Of windows, what was granted counts until the end of a new window with the old start. A lock that
+-- has begun keeps its end.
+local function set(p, a, b, c, d)
+  owes(p)
+  if p.kind == 'b' then
+    -- What is stored or owed keeps its time.
+    p.x = math.max(p.x, -p.b)
+  elseif p.kind == 'w' then
+    p.y = math.min(p.y, b)
+  elseif p.d < 0 then
+    -- A meter keeps its content. In a pause that is the content at its end, when a meter is full.
+    local rest = math.max(pause, 0)
+    p.x = (p.x + p.b * 1000000 / p.a - rest) * p.a / a + rest - b * 1000000 / a
+    if pause > 0 then p.x = math.max(p.x, rest) end
+  elseif p.kind == 't' then
+    -- What was stored at the last step keeps its number, debt keeps its time. Where the steps change, the earlier one of the
+    -- last steps counts.
+    local since = math.max(past(0, d, 0), past(0, p.d, 0))
+    local held = p.x + since
+    if held < 0 then held = math.max(held * p.a, -p.b * 1000000, -b * 1000000) / a end
+    p.x = held - since
+  end
+  if p.kind == 'p' then p.a = a else p.a, p.b, p.c, p.d = a, b, c, d end
+  forget(p)
+end
+
+while at <= #request do
+  local what
+  what, at = struct.unpack('c1', request, at)
+  if what == 'S' then
+    read_cost()
+    charge_all(0, true)
+    sequence, dirty = sequence + 1, true
+  elseif what == 'R' then
+    local part, all = read_cost(), read_cost()
+    local ago, its_number, is_all
+    ago, its_number, is_all, at = struct.unpack('<dI4B', request, at)
+    its_number = sequence - (sequence - its_number) % 4294967296
+    -- If the key is lost, so is the charge.
+    if blob then
+      for i = 1, count do
+        local p = leaves[i]
+        local n = part[p.share] or 0
+        if n > 0 then refund(p, n, all[p.share], ago, its_number) end
+      end
+      if pause ~= 0 then halt(pause) end
+      -- The charge is undone: the one before it is the last now.
+      if its_number == sequence and is_all == 1 then sequence = sequence - 1 end
+      dirty = true
+    end
+  elseif what == 'P' then
+    local duration
+    duration, at = struct.unpack('<d', request, at)
+    local longest = halt(duration, true)
+    if pause <= 0 then owed = longest end
+    pause, sequence, dirty = math.max(pause, duration), sequence + 1, true
+  elseif what == 'E' and pause > 0 then
+    -- What was halted is due at the end of the pause. It becomes due now, or when the debt is paid.
+    local early = pause - math.max(owed, 0)
+    for i = 1, early > 0 and count or 0 do
+      local p = leaves[i]
+      if owes(p) then p.x = p.x - early end
+      -- What was found in the pause was found at its end.
+      forget(p)
+    end
+    pause, sequence, dirty = -0.001, sequence + 1, true
+  elseif what == 'N' then
+    local theirs, place
+    theirs, place = struct.unpack('<d', request, at)
+    new_rules, at = request:sub(place, place + 34 * count - 1), place + 34 * count
+    generation = math.max(generation + 1, math.min(math.floor(now / 1000000), 4294967295))
+    if not blob or theirs ~= stamp then
+      for i = 1, count do
+        local _, _, a, b, c, d = struct.unpack('<c1Bdddd', new_rules, 34 * i - 33)
+        set(leaves[i], a, b, c, d)
+      end
+      stamp, sequence, pause = theirs, sequence + 1, math.max(pause, 0)
+    end
+    dirty = true
+    tell(version)
+    tell(generation)
+  elseif what == 'X' then
+    redis.call('DEL', key)
+    return struct.pack('<I4d' .. ('d'):rep(#values), number, before, unpack(values))
+  elseif what == 'Q' then
+    if dirty then save() end
+    local there, limits = available(1, count)
+    for i = 1, width do tell(pause > 0 and 0 or there[i]) end
+    for i = 1, width do tell(limits[i]) end
+    local need, unknown = save(true)
+    tell_time(need, not unknown)
+    tell_time(pause + 0.001, true)
+    tell_time(deadline * 1000000 - now + 0.001, blob)
+  elseif what == 'D' then
+    -- Of several rules with one cost each is a limit, otherwise they are one.
+    local asked, limits = read_cost(), {}
+    for i = 1, width == 1 and count or 0 do
+      if leaves[i].share > 0 then limits[#limits + 1] = i end
+    end
+    tell(math.max(#limits, 1))
+    for l = 1, math.max(#limits, 1) do
+      -- More than what is there now. Nothing is granted while it is shut.
+      local i, shut = limits[l], math.max(pause, 0)
+      cost = {}
+      local there = available(i or 1, i or count)
+      for j = 1, i or 0 do
+        local p = leaves[j]
+        if p.kind == 'i' or p.kind == 'o' and i <= j + p.b then shut = math.max(shut, p.x) end
+      end
+      for j = 1, width do
+        if shut > 0.001 then there[j] = 0 end
+        tell(there[j])
+        cost[j] = math.max(asked[j], there[j] + 1)
+      end
+      local after, unknown = due(leaves, i or 1, i or count)
+      after = math.max(after, shut)
+      tell_time(after, not unknown and after < math.huge)
+    end
+  end
+  -- H writes and no more. To look takes no key over, but what was set and lost comes back.
+  if what == 'H' or renewed and (generation > 0 or what ~= 'Q' and what ~= 'D') then dirty = true end
+end
+return reply()
 end)()

@@ -196,8 +196,26 @@ impl Scripted for Gcra {
     }
 }
 
+/// A queue is a smooth rule without a store, and a meter a token bucket; the last parameter tells them apart.
 impl Scripted for LeakyBucket {
-    listed!(kind::LEAKY, LeakyBucket, |bucket| bucket.schedule.most);
+    fn write(&self, rules: &mut Rules) {
+        let rate = self.rate.as_per_second();
+        let capacity = capacity(self.schedule.most, self.capacity);
+        match self.meter {
+            true => rules.push(kind::BUCKET, &[rate, capacity, capacity, kind::METER]),
+            false => rules.push(kind::BURSTY, &[rate, 0.0, capacity, kind::QUEUE]),
+        }
+    }
+
+    fn read(self, rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<Self> {
+        let [rate, _, capacity, mark] = rules.next()?;
+        let (new, ours): (fn(Rate, u32) -> Self, f64) = match self.meter {
+            true => (Self::meter, kind::METER),
+            false => (Self::new, kind::QUEUE),
+        };
+        let rate = Rate::try_per_second(rate).ok().filter(|_| mark == ours)?;
+        Some(new(rate, number(capacity)?).with_catch_up(self.catch_up))
+    }
 }
 
 /// The grid is given by how far into one of its windows the epoch was; -1 if there is no grid.
@@ -358,8 +376,11 @@ mod tests {
         assert_eq!(read(FixedWindow::new(9, second), &[7.0, 1e6, 0.0]), Some(aligned));
         let leaky = LeakyBucket::new(Rate::per_second(1.0), 9);
         let rate = Rate::per_second(2.0);
-        assert_eq!(read(leaky.clone(), &[2.0, 7.0, 1.0]), Some(LeakyBucket::meter(rate, 7)));
-        assert_eq!(read(leaky, &[2.0, 7.0, 0.0]), Some(LeakyBucket::new(rate, 7)));
+        let meter = LeakyBucket::meter(Rate::per_second(1.0), 9);
+        let (of_queue, of_meter) = ([2.0, 0.0, 7.0, 1.0], [2.0, 7.0, 7.0, -1.0]);
+        assert_eq!(read(leaky.clone(), &of_queue), Some(LeakyBucket::new(rate, 7)));
+        assert_eq!(read(meter.clone(), &of_meter), Some(LeakyBucket::meter(rate, 7)));
+        assert_eq!((read(leaky, &of_meter), read(meter, &of_queue)), (None, None));
         let warm = SmoothWarmingUp::new(rate, second).cold_factor(4.0);
         let mut parameters = Rules::of(&warm).parameters().next().expect("one");
         assert_eq!(read(warm.clone(), &parameters), Some(warm.clone()));

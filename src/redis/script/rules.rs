@@ -5,14 +5,17 @@ pub(super) mod kind {
     pub(crate) const BURSTY: u8 = b'b';
     pub(crate) const WARMING: u8 = b'w';
     pub(crate) const BUCKET: u8 = b't';
-    pub(crate) const LEAKY: u8 = b'l';
     pub(crate) const FIXED: u8 = b'f';
     pub(crate) const SLIDING: u8 = b's';
     pub(crate) const IN_FLIGHT: u8 = b'p';
     pub(crate) const LOCK_OUT: u8 = b'o';
     pub(crate) const IN_ORDER: u8 = b'i';
+
+    /// The last parameter of a smooth rule that is a queue, and of a bucket that is a meter.
+    pub(crate) const QUEUE: f64 = 1.0;
+    pub(crate) const METER: f64 = -1.0;
 }
-use kind::{IN_ORDER, LEAKY, LOCK_OUT, SLIDING};
+use kind::{BUCKET, BURSTY, IN_ORDER, LOCK_OUT, METER, QUEUE, SLIDING};
 
 /// The rules of a policy. A part of several limits is one or more of them.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +36,21 @@ pub(super) struct Rule {
     pub(super) share: u8,
     pub(super) part: Option<usize>,
     pub(super) parameters: [f64; 4],
+}
+
+impl Rule {
+    fn is_queue(&self) -> bool {
+        self.kind == BURSTY && self.parameters[3] == QUEUE
+    }
+
+    /// Whether the policy is the other one of two that are one rule of the script.
+    fn is_other(&self) -> bool {
+        match self.kind {
+            SLIDING => self.parameters[2] == 0.001,
+            BUCKET => self.parameters[3] == METER,
+            _ => self.is_queue(),
+        }
+    }
 }
 
 impl Rules {
@@ -78,10 +96,6 @@ impl Rules {
         self.part = outer;
     }
 
-    fn has(&self, kinds: impl Fn(u8) -> bool) -> bool {
-        self.list.iter().any(|rule| kinds(rule.kind))
-    }
-
     /// How many numbers a cost has.
     pub(super) fn width(&self) -> u8 {
         self.next_share - 1
@@ -89,12 +103,12 @@ impl Rules {
 
     /// Whether newcomers may be refused as queue full.
     pub(crate) fn has_room(&self) -> bool {
-        self.has(|kind| kind == LEAKY)
+        self.list.iter().any(Rule::is_queue)
     }
 
     /// Whether a refusal changes anything.
     pub(crate) fn punishes(&self) -> bool {
-        self.has(|kind| kind == LOCK_OUT)
+        self.list.iter().any(|rule| rule.kind == LOCK_OUT)
     }
 
     /// The part that a rule belongs to, by its number in a reply, which is zero for a pause.
@@ -110,12 +124,11 @@ impl Rules {
 
     /// The kinds and a hash of the parameters, as a whole number.
     pub(super) fn stamp(&self) -> f64 {
-        // A log and a counter are one rule of the script, with short and long parts.
-        let is_log = |rule: &Rule| u8::from(rule.kind == SLIDING && rule.parameters[2] == 0.001);
-        let kinds = self.list.iter().flat_map(|rule| [rule.kind, rule.share, is_log(rule)]);
+        let kinds = |rule: &Rule| [rule.kind, rule.share, u8::from(rule.is_other())];
+        let kinds = self.list.iter().flat_map(kinds);
         let parameters = self.list.iter().flat_map(|rule| rule.parameters.map(f64::to_le_bytes));
         // The format of the keys counts as a kind.
-        let kind = hash([2].into_iter().chain(kinds)) % (1 << 20);
+        let kind = hash([3].into_iter().chain(kinds)) % (1 << 20);
         f64::from(kind) * 8_589_934_592.0 + f64::from(hash(parameters.flatten())) * 2.0
     }
 }

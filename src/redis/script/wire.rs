@@ -79,9 +79,9 @@ impl PolicyHeader {
 
     /// The kind of the rule if it is one for which the script has a short way.
     fn alone(&self) -> Option<u8> {
-        use kind::{BUCKET, BURSTY, FIXED, LEAKY, WARMING};
+        use kind::{BUCKET, BURSTY, FIXED, WARMING};
         let [rule] = self.rules.list[..] else { return None };
-        let is_short = [BURSTY, WARMING, BUCKET, LEAKY, FIXED].contains(&rule.kind);
+        let is_short = [BURSTY, WARMING, BUCKET, FIXED].contains(&rule.kind);
         (self.rank == (0, 0) && is_short).then_some(rule.kind)
     }
 }

@@ -79,7 +79,7 @@ async fn a_key_that_is_evicted() {
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     assert!(stored(&server).is_none());
     limiter.acquire(1).await.expect("that of a new limiter");
-    assert_eq!(stored(&server).map(|stored| stored.level), Some(1.0));
+    assert_eq!(stored(&server).map(|stored| stored.level), Some(1e7));
     fault("key evicted", "Reconnecting").answer("granted").over(1.0, 1.0).done();
 }
 

@@ -43,7 +43,7 @@ async fn changes_that_are_not_awaited_are_made() {
     let mut grant = limiter.acquire(1).await.expect("the first is prepaid");
     // Whether the reply is there at once does not matter.
     drop(poll_immediate(Box::pin(grant.settle(3))).await);
-    eventually("it is settled", || stored(&server).is_some_and(|s| s.level > 2.5)).await;
+    eventually("it is settled", || stored(&server).is_some_and(|s| s.level > 2.5e6)).await;
     drop(poll_immediate(Box::pin(limiter.set_rate(Rate::per_second(0.2)))).await);
     drop(poll_immediate(Box::pin(limiter.pause_for(Duration::from_secs(60)))).await);
     settled(&gate).await;

@@ -148,7 +148,7 @@ impl Events {
 struct Stored {
     /// The lower bits of a number that is one more with each charge.
     sequence: u32,
-    /// Permits taken beyond the time of the last charge.
+    /// For how long the permits last that were taken beyond the time of the last charge, in microseconds.
     level: f64,
 }
 
