@@ -178,8 +178,9 @@ if alone ~= '-' and blob and #blob == size then
   end
 end
 
--- All else, as a function: the frame of one with so many variables costs a refusal a tenth.
-return (function()
+-- All else. A function of its own, as the frame of one with so many variables costs a refusal a tenth, and with arguments, as to
+-- capture a variable costs more. For the same reason calls are decided without a function.
+return (function(request, number, stamp, keep, key, now, blob, past, note, ready, charge)
 
 -- The rest of the head. `process`: who asks, for places in flight. `version` and `generation`: the rank of the policy. `idle`: whether
 -- an absent key is one that was idle for long. `sets`: whether a policy is set. `width`: the numbers of a cost. `count`: the rules.
@@ -225,279 +226,251 @@ if pause ~= 0 then
 end
 -- After a change refunds of earlier charges return nothing, so the end of a pause does not matter any more.
 if renewed then sequence, pause = sequence + 1, math.max(pause, 0) end
+local before = sequence
 -- Whether something must be written: also the time of a clock that has gone back, and what a process says of its places.
 local dirty = now < last
 
--- A log: entry `i`, counted from one. `over` has those that differ from `w` or are not there, so that no call copies a long log.
-local function entry(p, i)
-  local over = p.over[i]
-  if over then return over[1], over[2], over[3] end
-  return struct.unpack('<dI4I4', p.w, 16 * i - 15)
-end
-
--- When the part of the window ends to which a time of the log belongs, from now.
-local function ends(p, time)
-  local at = p.x + time
-  return p.b + (p.c <= 1 and at or at - past(at, p.c, 0))
-end
-
--- The search for the entries that must have left the window begins anew, at the first one.
-local function search(p)
-  p.looked, p.sum, p.less = p.first, 0, 0
-end
-
--- Forgets the entries that have ended by now, not those that will have at the grant: a caller that is booked ahead may leave.
-local function drop_ended(p)
-  while p.first <= p.final do
-    local time, permits = entry(p, p.first)
-    if ends(p, time) > 0.001 then return end
-    p.first, p.y = p.first + 1, p.y - permits
-    search(p)
-  end
-end
-
 -- The rules: the kind, the number of the cost that counts there, or zero, and its parameters. Each passes from `last` to now. A
 -- new policy is set after the state has passed to now under the one in the key.
---
--- How long a process has its turn at places: long beside the time in which the next one notices its end.
-local locks, rules_from, first, turn = false, at, from, 100000
+local rules_from, source, place, new_rules = at, request, at, nil
 at = at + 34 * count
-local shapes = {t = '<dI4Bc0', w = '<dddd', f = '<ddd', s = '<dddI4c0', p = '<dI4c0'}
-local function load()
-  local leaves, source, place = {}, request, rules_from
-  if sets == 1 and rules ~= '' then source, place = rules, 1 end
-  for i = 1, count do
-    local kind, share, a, b, c, d, following
-    kind, share, a, b, c, d, place = struct.unpack('<c1Bdddd', source, place)
-    local x, y, z, w = 0, 0, 0, ''
-    if blob then
-      x, y, z, w, following = struct.unpack(shapes[kind] or '<d', blob, from)
-      from = following or w or z or y
-      x = x - elapsed
-      if kind == 'f' and now < last and x + b > 0 then
-        -- If the clock has gone back, the count is that of the window in which it is now.
-        x = math.max(x, 0)
-        if c >= 0 then x = x - math.max(past(x, b, c), 0) end
-      end
-    elseif kind == 'b' then
-      x = idle == 1 and -b or 0
-    elseif kind == 'w' then
-      y, w = b, b
-    elseif kind == 't' then
-      x = -math.min(idle == 1 and b or c, b) * 1000000 / a - past(0, d, 0)
-    elseif kind == 'f' then
-      -- A new one began long ago: otherwise a longer window that is set later would have begun already.
-      x = -4503599627370496
-    elseif kind == 'p' then
-      y = ''
+if sets == 1 and rules ~= '' then source, place = rules, 1 end
+local leaves, locks, entry, ends = {}, false, nil, nil
+-- How long a process has its turn at places: long beside the time in which the next one notices its end.
+local turn = 100000
+for i = 1, count do
+  local kind, share, a, b, c, d, following
+  kind, share, a, b, c, d, place = struct.unpack('<c1Bdddd', source, place)
+  local shape = kind == 't' and '<dI4Bc0' or kind == 'w' and '<dddd' or kind == 'f' and '<ddd' or kind == 's' and '<dddI4c0'
+    or kind == 'p' and '<dI4c0' or '<d'
+  local x, y, z, w = 0, 0, 0, ''
+  if blob then
+    x, y, z, w, following = struct.unpack(shape, blob, from)
+    from = following or w or z or y
+    x = x - elapsed
+    if kind == 'f' and now < last and x + b > 0 then
+      -- If the clock has gone back, the count is that of the window in which it is now.
+      x = math.max(x, 0)
+      if c >= 0 then x = x - math.max(past(x, b, c), 0) end
     end
-    local p = {kind = kind, share = share, a = a, b = b, c = c, d = d, x = x, y = y, z = z, w = w}
-    if kind == 't' and (renewed or not blob) then
-      p.y, p.z = sequence % 4294967296, ''
-    elseif kind == 's' then
-      p.first, p.final, p.over = 1, #w / 16, {}
-      search(p)
-    elseif kind == 'o' then
-      locks = true
-    elseif kind == 'p' then
-      -- A process sets its own entry in each request, so the next request repairs a lost reply. One that sends no more loses what it
-      -- holds when its lease ends, and stops waiting when its next request is overdue.
-      local held, leased, settled, age = 0, 0, 0, -x
-      p.since, p.waits, p.wants, p.entries, p.others, p.rivals, p.needs = age - turn, 0, 0, '', 0, {}, 0
-      for i = 1, #y, 40 do
-        local id, n, ends, since, waits, wants = struct.unpack('<dI4dddI4', y, i)
-        if id == process then
-          held, leased, p.since, p.waits, p.wants = n, ends, since, waits, wants
-        else
-          if ends <= age then n = 0 end
-          if waits > age then p.rivals[#p.rivals + 1] = {n, wants, since} else settled = settled + n end
-          if n > 0 or waits > age then p.entries = p.entries .. y:sub(i, i + 39) end
-          p.others = p.others + n
-        end
-      end
-      p.y = math.floor((a - settled) / (#p.rivals + 1))
-      -- Each request renews the lease in time.
-      if held ~= b or b > 0 and leased - age < c * 0.7 then dirty = true end
-      if d == 0 and p.waits > age then p.waits, dirty = 0, true end
-    end
-    leaves[i] = p
+  elseif kind == 'b' then
+    x = idle == 1 and -b or 0
+  elseif kind == 'w' then
+    y, w = b, b
+  elseif kind == 't' then
+    x = -math.min(idle == 1 and b or c, b) * 1000000 / a - past(0, d, 0)
+  elseif kind == 'f' then
+    -- A new one began long ago: otherwise a longer window that is set later would have begun already.
+    x = -4503599627370496
+  elseif kind == 'p' then
+    y = ''
   end
-  return leaves
-end
-local leaves, real = load(), nil
-
--- What is asked for: the numbers of a cost. When the call before is due: a window of a grid that was changed may begin earlier.
--- Whether it is unknown for how long a call must wait.
-local cost, latest, opaque = {}, 0, false
-
--- When the rules from `from` to `to` are ready, and the one that is last, as it limits; whether that is unpredictable, which
--- counts as later than all others; and when a queue has room for a caller that waits.
-local function due(leaves, from, to)
-  local after, unknown, part, longest, room = latest, false, 0, 0.001, 0
-  for i = from, to do
-    local p, at, blind = leaves[i], 0, false
-    local n, kind = cost[p.share] or 1, p.kind
-    if kind == 'o' then
-      n = 0
-      for share = p.c, p.d do n = n + cost[share] end
+  if kind == 't' and (renewed or not blob) then y, z = sequence % 4294967296, '' end
+  local p = {kind = kind, share = share, a = a, b = b, c = c, d = d, x = x, y = y, z = z, w = w}
+  leaves[i], locks = p, locks or kind == 'o'
+  if kind == 's' then
+    -- Entries from `first` to `final`, those up to `kept` as they are in `w`. `over` has others, so that no call copies a long log.
+    p.first, p.final, p.kept, p.over = 1, #w / 16, #w / 16, {}
+    entry = function(p, i)
+      local over = p.over[i]
+      if over then return over[1], over[2], over[3] end
+      return struct.unpack('<dI4I4', p.w, 16 * i - 15)
     end
-    if n == 0 and count > 1 then
-      -- It costs nothing there.
-    elseif kind == 'o' then
-      at = p.x
-    elseif kind == 'i' then
-      if p.x > after then after = p.x end
-    elseif kind == 'b' then
-      -- No request of a smooth rule takes longer than 2^62 ns.
-      at = (n * 1000000 / p.a > 4611686018427387.904 or p.d == 1 and n > p.c) and math.huge or p.x
-      if p.d == 1 then
-        -- Nothing leaks in a pause, but what a pause holds back is no content.
-        local held = math.max(pause, 0)
-        local over = math.max(p.x - held, 0) + (n - p.c) * 1000000 / p.a
-        if over > 0.001 then room = math.max(room, math.ceil(held + over)) end
-      end
-    elseif kind == 's' then
-      -- When enough permits have left the window; not before an earlier caller. The next call goes on where this one has looked:
-      -- `sum` permits are before that, and `less` before the last entry.
-      at = n > p.a and math.huge or p.x + p.z
-      local over = p.y + n - p.a
-      if over <= p.less then search(p) end
-      while at < math.huge and p.sum < over do
-        local _, permits = entry(p, p.looked)
-        p.less, p.sum, p.looked = p.sum, p.sum + permits, p.looked + 1
-      end
-      if over > 0 and at < math.huge then at = math.max(at, ends(p, (entry(p, p.looked - 1)))) end
-    elseif kind == 'p' then
-      -- A process that releases and takes in one request would never leave a place to others. So while others wait, each waiting
-      -- process has a share of the places, and the remainder of the division goes round in turns: beyond its share a process takes
-      -- until its turn is over, and after that if no other turn began earlier.
-      -- A process has a large call if it has waited for a turn for more than its share and one place: the others then leave
-      -- room for it, as it would never fit beside them.
-      local held, share, age = p.b, p.y, -p.x
-      local small, large, mine = held + n <= share, held + n > share + 1 and age - p.since > turn, held <= share
-      for j = 1, (small or age - p.since >= turn) and #p.rivals or 0 do
-        local holds, wants, since = unpack(p.rivals[j])
-        local first = holds + wants > share + 1 and age - since > turn
-        if first == large then first = since < p.since and not small end
-        if first and holds <= share then mine = false end
-      end
-      blind = held + p.others + n > p.a or not mine
-      p.needs = blind and n or 0
-      if n > p.a then at = math.huge end
-    else
-      at = ready(kind, n, p.x, p.y, p.a, p.b, p.c, p.d)
+    -- When the part of the window ends to which a time of the log belongs, from now.
+    ends = function(p, time)
+      local at = p.x + time
+      return p.b + (p.c <= 1 and at or at - past(at, p.c, 0))
     end
-    if at == math.huge then return at, opaque, i, room end
-    if at > after then after = at end
-    if blind and not unknown or at > longest and (blind or not unknown) then
-      part, longest, unknown = i, math.max(at, 0.001), blind or unknown
+    -- Forgets the entries that have ended by now, not those that will have at a grant: a caller that is booked ahead may leave.
+    while sets == 0 and p.first <= p.final do
+      local time, permits = entry(p, p.first)
+      if ends(p, time) > 0.001 then break end
+      p.first, p.y = p.first + 1, p.y - permits
     end
-    if locks then p.wait, p.blind = at, blind end
-  end
-  if pause > after then after, part = pause, 0 end
-  return after, unknown or opaque, part, room
-end
-
--- Charges the cost to each rule.
-local function charge_all(at, settles)
-  for i = 1, count do
-    local p = leaves[i]
-    local n, kind = cost[p.share] or 1, p.kind
-    if n == 0 and count > 1 or kind == 'o' then
-      -- It costs nothing there.
-    elseif kind == 'i' then
-      if at > p.x then p.x = at end
-    elseif kind == 'b' then
-      -- Within a microsecond of a full store it stays as it is: waits are rounded up to whole microseconds, and with a burst of
-      -- zero each grant would lose the difference.
-      p.x = (p.x < at - p.b - 1 and at - p.b or p.x) + n * 1000000 / p.a
-    elseif kind == 's' then
-      drop_ended(p)
-      local i, time, total, number = p.final + 1, math.max(at - p.x, p.z), n, (sequence + 1) % 4294967296
-      if p.first < i then
-        local newest, permits, its_number = entry(p, i - 1)
-        if math.abs(ends(p, newest) - ends(p, time)) < (p.c <= 1 and 0.001 or 0.5) then
-          n = math.min(n, 4294967295 - permits)
-          i, total, number = i - 1, n + permits, its_number
-          if p.looked > i then p.sum = p.sum + n end
-        end
+  elseif kind == 'p' then
+    -- A process sets its own entry in each request, so the next request repairs a lost reply. One that sends no more loses what it
+    -- holds when its lease ends, and stops waiting when its next request is overdue.
+    local held, leased, settled, age = 0, 0, 0, -x
+    p.since, p.waits, p.wants, p.needs, p.others, p.w, p.z = age - turn, 0, 0, 0, 0, '', {}
+    for i = 1, #y, 40 do
+      local id, n, ends, since, waits, wants = struct.unpack('<dI4dddI4', y, i)
+      if id == process then
+        held, leased, p.since, p.waits, p.wants = n, ends, since, waits, wants
+      else
+        if ends <= age then n = 0 end
+        if waits > age then p.z[#p.z + 1] = {n, wants, since} else settled = settled + n end
+        if n > 0 or waits > age then p.w = p.w .. y:sub(i, i + 39) end
+        p.others = p.others + n
       end
-      p.y, p.z, p.final, p.over[i] = p.y + n, time, i, {time, total, number}
-    elseif kind ~= 'p' then
-      p.x, p.y, p.z, p.w = charge(kind, n, at, sequence + 1, p.x, p.y, p.z, p.w, p.a, p.b, p.c, p.d)
-    elseif not settles then
-      -- A process has already reported the places that are settled.
-      if -p.x - p.since >= turn and p.b + n > p.y then p.since = -p.x end
-      p.b, p.waits = p.b + n, 0
     end
+    -- From here on `y` is the share of each process that waits, `z` has the others that wait, and `w` all others.
+    p.y = math.floor((a - settled) / (#p.z + 1))
+    -- Each request renews the lease in time.
+    if held ~= b or b > 0 and leased - age < c * 0.7 then dirty = true end
+    if d == 0 and p.waits > age then p.waits, dirty = 0, true end
   end
 end
 
--- Writes the key. One write carries the value and its expiry, which is set only when it has become too short, and then to twice the
--- time needed, but at most a day more. `asks`: writes nothing, and returns when all rules are as new, and whether that is unpredictable.
-local new_rules
-local function save(asks)
-  local need, unknown, states = math.max(pause, 0), false, {}
-  for i = 1, count do
-    local p = leaves[i]
-    local kind, x, y, z, w = p.kind, p.x, p.y, p.z, p.w
-    local idle = x
-    if kind == 'b' or kind == 'f' then
-      idle = x + p.b
-    elseif kind == 'w' then
-      idle = x + p.b - y
-    elseif kind == 't' then
-      idle, z, w = ready(kind, p.b, x, y, p.a, p.b, p.c, p.d), #z, z
-    elseif kind == 'p' then
-      -- At the latest when the leases end. When those of others were written, the key was set to live until then.
-      idle, unknown = p.b > 0 and p.c or 0, unknown or p.b + p.others > 0
-      z = p.entries
-      if p.b > 0 or p.waits > -x then z = struct.pack('<dI4dddI4', process, p.b, p.c - x, p.since, p.waits, p.wants) .. z end
-      y = #z
+-- What is reported; the numbers of the cost that is asked for. When the call before is due: a window of a grid that was changed may
+-- begin earlier. Whether it is unknown for how long a call must wait. Where the state is reported, in the end.
+local values, cost, latest, opaque, states_at = {}, nil, 0, false, nil
+-- A call that must wait for a later request blocks those behind it: they are projected on a copy of the rules, as if all calls
+-- before them had been charged. `real`: the rules as they are.
+local real, gone
+local forget, owes, tell, tell_time, available, halt, refund, set
+
+if request:byte(at) ~= 84 then -- T
+  -- No earlier charge of a bucket comes back.
+  forget = function(p)
+    if p.kind == 't' then p.y, p.z = (sequence + 1) % 4294967296, '' end
+  end
+
+  -- Of these rules `x` is a debt.
+  owes = function(p)
+    -- Idle time goes into the store of a SmoothWarmingUp.
+    if p.kind == 'w' and p.x <= -1 then p.x, p.y = 0, math.min(p.y - p.x, p.b) end
+    return p.kind == 'b' or p.kind == 'w' or p.kind == 't'
+  end
+
+  tell = function(value)
+    values[#values + 1] = value
+  end
+
+  -- A time as it is told; -1 if it is not known.
+  tell_time = function(time, is_known)
+    tell(is_known and math.ceil(math.min(math.max(time - 0.001, 0), 9007199254740991)) or -1)
+  end
+
+  -- How many permits rules would grant now, and at most, for each number of a cost: the least counts. Down to whole permits,
+  -- without losing one to rounding errors.
+  available = function(from, to)
+    local there, limits = {}, {}
+    for i = 1, width do there[i], limits[i] = 4294967295, 4294967295 end
+    for i = from, to do
+      local p = leaves[i]
+      local kind, x, y, a, b, share = p.kind, p.x, p.y, p.a, p.b, p.share
+      local free, most = 0, a
+      if kind == 'b' then
+        free, most = math.min(-x, b) * a / 1000000, b * a / 1000000
+      elseif kind == 'w' then
+        local each = a * (5 + p.c) / (2000000 * (1 + p.c))
+        free, most = x > 0.001 and 0 or math.min(y - x, b) * each, b * each
+      elseif kind == 't' then
+        free, most = math.min(-(x + past(0, p.d, 0)) * a / 1000000, b), b
+      elseif kind == 'f' then
+        free = a - (x + b > 0 and y or 0)
+      elseif kind == 's' then
+        free = a - y
+      elseif kind == 'p' then
+        free = a - b - p.others
+      elseif kind == 'o' and x > 0 then
+        for share = p.c, p.d do there[share] = 0 end
+      end
+      free, most = math.floor(free * (1 + 1e-14) + 1e-9), math.floor(most * (1 + 1e-14) + 1e-9)
+      if share > 0 then there[share], limits[share] = math.max(math.min(there[share], free), 0), math.min(limits[share], most) end
+    end
+    return there, limits
+  end
+
+  -- In a pause nothing comes, and what is owed is due at its end at the earliest. Returns for how long something was owed.
+  halt = function(duration, begins)
+    local longest = 0
+    for i = 1, count do
+      local p = leaves[i]
+      if owes(p) then
+        local x = math.max(p.x, duration)
+        longest = math.max(longest, p.x)
+        if begins and p.kind == 't' then p.y, p.z = (sequence + 1) % 4294967296, note(p.z, x - duration, p.y) end
+        p.x = x
+      end
+    end
+    return longest
+  end
+
+  -- Returns `n` permits of a charge to a rule.
+  refund = function(p, n, all, ago, its_number)
+    local kind, x, each, is_last = p.kind, p.x, 1000000 / p.a, its_number == sequence
+    -- A refund gives no credit across a pause, even one that has ended: only the debt beyond its end comes back, and that only
+    -- if nothing was charged since, where the key does not say how much that was.
+    local is_paid = ago < 0 or pause + ago > 0 and pause ~= 0 and sequence - its_number > 1
+    if kind == 't' then
+      -- No more than the lowest level since, and the levels since would have been lower by as much. If it is the last charge and all
+      -- of it, the one before it is the last again. What the store has no room for is cut off by the next charge.
+      local function age(number) return (sequence - number) % 4294967296 end
+      local lows, its, later, after, back = p.z, age(its_number), age(p.y), 0, n * each
+      while its > later and after < #lows do
+        local low, since = struct.unpack('<dI4', lows, after + 1)
+        back, later, after = math.min(back, low), age(since), after + 12
+      end
+      if its > later or its < age(p.y) then return end
+      local is_undone = after == 0 and n == all
+      p.x, p.y, p.z = x - back, is_undone and (p.y - 1) % 4294967296 or p.y, ''
+      for place = #lows - 11, 1, -12 do
+        local low, since = struct.unpack('<dI4', lows, place)
+        if not is_undone or age(since) > its then p.z = note(p.z, place < after and low - back or low, since) end
+      end
+    elseif kind == 'b' and is_last then
+      p.x = x - n * each
+    elseif kind == 'w' and is_last and p.z >= 0 then
+      -- Exact, as if only the rest had been charged. The charge before that one is unknown then, and z is -1.
+      p.x, p.y, p.z = x - p.z, p.w, -1
+      if n < all then p.x, p.y, p.z, p.w = charge(kind, all - n, -ago, sequence, p.x, p.y, p.z, p.w, p.a, p.b, p.c, p.d) end
+    elseif (kind == 'b' or kind == 'w') and not is_paid then
+      -- At the stable price. No more than time has not replenished already, and no more than the store holds; and nothing before
+      -- the charge is due: others are booked behind it, and the next caller would be due together with the last of them.
+      p.x = x - math.max(math.min(n * each, all * each - ago, kind == 'b' and p.b or math.huge), 0)
+    elseif kind == 'f' and its_number >= p.z and ago + x < 2147483648 then
+      -- Exact within the window, which keeps its start; after it there is nothing to return. Only the lower bits of a
+      -- sequence are known: if the charge is older than the window by half their range, it is another one.
+      p.y = math.max(p.y - n, 0)
     elseif kind == 's' then
-      idle = p.first <= p.final and ends(p, (entry(p, p.final))) or 0
-    end
-    if kind == 's' and not asks then
-      local places, pieces, from = {}, {}, p.first
-      for i in pairs(p.over) do
-        if i >= from and i <= p.final then places[#places + 1] = i end
+      -- Exact. The entry is the last one whose first charge was not later. Older than that by half the range is another one.
+      local low, high = p.first - 1, p.final
+      while low < high do
+        local middle = math.ceil((low + high) / 2)
+        local _, _, number = entry(p, middle)
+        if (sequence - number) % 4294967296 >= sequence - its_number then low = middle else high = middle - 1 end
       end
-      table.sort(places)
-      for _, i in ipairs(places) do
-        pieces[#pieces + 1] = w:sub(16 * from - 15, 16 * i - 16) .. struct.pack('<dI4I4', entry(p, i))
-        from = i + 1
+      if low < p.first then return end
+      local time, permits, number = entry(p, low)
+      if ago + time + x > 2147483648 + p.c then return end
+      n = math.min(n, permits)
+      p.y, p.over[low] = p.y - n, {time, permits - n, number}
+      p.kept, p.looked = math.min(p.kept, low - 1), nil
+      -- Where nothing is left of the last entry, the one before it is the newest.
+      permits = low < p.final and 1 or permits - n
+      while permits == 0 do
+        p.final, p.z, permits = p.final - 1, 0, 1
+        if p.first <= p.final then p.z, permits = entry(p, p.final) end
       end
-      local log = table.concat(pieces) .. w:sub(16 * from - 15, 16 * p.final)
-      states[i] = struct.pack(shapes.s, x, y, z, #log, log)
-    elseif not asks then
-      states[i] = struct.pack(shapes[kind] or '<d', x, y, z, w)
     end
-    need = math.max(need, idle)
   end
-  if asks then return need, unknown end
-  states, need = table.concat(states), need + keep
-  local milliseconds
-  if now + need + 1000000 > deadline * 1000000 then
-    need = math.min(need, 9007199254740992)
-    milliseconds = math.ceil((need + math.min(need, 86400000000)) / 1000) + 2000
-    deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
+
+  -- Sets the parameters of a rule. Of windows, what was granted counts until the end of a new window with the old start. A lock
+  -- that has begun keeps its end.
+  set = function(p, a, b, c, d)
+    owes(p)
+    if p.kind == 'b' then
+      -- What is stored or owed keeps its time.
+      p.x = math.max(p.x, -p.b)
+    elseif p.kind == 'w' then
+      p.y = math.min(p.y, b)
+    elseif p.d < 0 then
+      -- A meter keeps its content. In a pause that is the content at its end, when a meter is full.
+      local rest = math.max(pause, 0)
+      p.x = (p.x + p.b * 1000000 / p.a - rest) * p.a / a + rest - b * 1000000 / a
+      if pause > 0 then p.x = math.max(p.x, rest) end
+    elseif p.kind == 't' then
+      -- What was stored at the last step keeps its number, debt keeps its time. Where the steps change, the earlier one of the
+      -- last steps counts.
+      local since = math.max(past(0, d, 0), past(0, p.d, 0))
+      local held = p.x + since
+      if held < 0 then held = math.max(held * p.a, -p.b * 1000000, -b * 1000000) / a end
+      p.x = held - since
+    end
+    if p.kind == 'p' then p.a = a else p.a, p.b, p.c, p.d = a, b, c, d end
+    forget(p)
   end
-  local its, head = stamp, ''
-  if pause ~= 0 or version > 0 or generation > 0 then
-    local set = ''
-    if version > 0 or generation > 0 then set = new_rules or request:sub(rules_from, rules_from + 34 * count - 1) end
-    its, head = stamp + 1, struct.pack('<ddI4I4I2', pause, owed, version, generation, #set) .. set
-  end
-  local size = (30 + #head + #states) % 65536
-  local value = struct.pack('<dddI4I2', its, sequence, now, deadline, size) .. head .. states
-  if milliseconds then
-    redis.call('SET', key, value, 'PX', milliseconds)
-  elseif #value == #blob then
-    redis.call('SETRANGE', key, '0', value)
-  else
-    redis.call('SET', key, value, 'KEEPTTL')
-  end
-  blob, first, last, elapsed, dirty = value, #head + 31, now, 0, false
 end
 
 -- What to do: calls, or else changes, in this order. Each is a letter, and its arguments. A cost has `width` numbers of four bytes.
@@ -506,6 +479,8 @@ end
 --      new; the cost. Reports wait x 4 + verdict of each call: 0 booked, 1 later, 2 refused, 3 queue full. Waits are cut off at
 --      2^49 - 1; 2^49 + the least wait if it is unpredictable; 2^50 if it never ends. Of several rules, the one that limits follows
 --   S  settles: a cost that is charged whether it is ready or not
+--   D  asks for each limit, for a cost: reports how many there are, the available permits of each, and when more than that and
+--      at least the cost is available, or -1
 --   R  refunds: cost; the whole cost charged under the same sequence; how long ago it was due; the lower 32 bits of the
 --      sequence; whether the whole cost is refunded
 --   P  pauses for this long
@@ -513,283 +488,208 @@ end
 --   N  sets a policy: its stamp and rules. Reports its rank
 --   H  writes the key: what the process holds, or only to see whether that is permitted
 --   X  deletes the key, after all other changes
---   Q  asks for the state: reports the available permits, the limit, when all permits are available again, how long a pause lasts
---      and how long the key lives at least, or -1 for what is not known
---   D  asks for each limit, for a cost: reports how many there are, the available permits of each, and when more than that and
---      at least the cost is available, or -1
-local values, before = {}, sequence
+--   Q  asks for the state: reports the available permits, the limit, how long a pause lasts, and as it is after all of the request
+--      when all permits are available again and how long the key lives at least, or -1 for what is not known
+while at <= #request do
+  local what
+  what, at = struct.unpack('c1', request, at)
+  if what == 'T' or what == 'S' or what == 'D' then
+    local calls, limit, patience, fresh, limits = 1, 0, 0, 0, {}
+    if what == 'T' then calls, limit, patience, fresh, at = struct.unpack('<I4ddB', request, at) end
+    local asked = {struct.unpack('<' .. ('I4'):rep(width), request, at)}
+    at, cost = at + 4 * width, asked
+    if what == 'D' then
+      -- Of several rules with one cost each is a limit, otherwise they are one.
+      for i = 1, width == 1 and count or 0 do
+        if leaves[i].share > 0 then limits[#limits + 1] = i end
+      end
+      calls = math.max(#limits, 1)
+      tell(calls)
+    end
+    for call = 1, calls do
+      local first, final, shut, charged = 1, count, 0, nil
+      if what == 'D' then
+        -- More than what is there now. Nothing is granted while it is shut.
+        first, final, shut, cost = limits[call] or 1, limits[call] or count, math.max(pause, 0), {}
+        for j = 1, limits[call] or 0 do
+          local p = leaves[j]
+          if p.kind == 'i' or p.kind == 'o' and first <= j + p.b then shut = math.max(shut, p.x) end
+        end
+        local there = available(first, final)
+        for j = 1, width do
+          if shut > 0.001 then there[j] = 0 end
+          tell(there[j])
+          cost[j] = math.max(asked[j], there[j] + 1)
+        end
+      end
 
-local function read_cost()
-  cost = {struct.unpack('<' .. ('I4'):rep(width), request, at)}
-  at = table.remove(cost)
-  return cost
-end
+      -- When the rules are ready, and the one that is last, as it limits; whether that is unpredictable, which counts as later than
+      -- all others; and when a queue has room for a caller that waits. Behind others the refusal of a call locks by the rules as they
+      -- are, so these are asked first.
+      local after, unknown, part, longest, room
+      for pass = real and locks and 1 or 2, 2 do
+        local rules = pass == 1 and real or leaves
+        after, unknown, part, longest, room = latest, false, 0, 0.001, 0
+        for i = first, what == 'S' and 0 or final do
+          local p, ready_at, blind = rules[i], 0, false
+          local n, kind = cost[p.share] or 1, p.kind
+          if kind == 'o' then
+            n = 0
+            for share = p.c, p.d do n = n + cost[share] end
+          end
+          if n == 0 and count > 1 then
+            -- It costs nothing there.
+          elseif kind == 'o' then
+            ready_at = p.x
+          elseif kind == 'i' then
+            if p.x > after then after = p.x end
+          elseif kind == 'b' then
+            -- No request of a smooth rule takes longer than 2^62 ns.
+            ready_at = (n * 1000000 / p.a > 4611686018427387.904 or p.d == 1 and n > p.c) and math.huge or p.x
+            if p.d == 1 then
+              -- Nothing leaks in a pause, but what a pause holds back is no content.
+              local held = math.max(pause, 0)
+              local over = math.max(p.x - held, 0) + (n - p.c) * 1000000 / p.a
+              if over > 0.001 then room = math.max(room, math.ceil(held + over)) end
+            end
+          elseif kind == 's' then
+            -- When enough permits have left the window; not before an earlier caller. The next call goes on where this one has
+            -- looked: `sum` permits are before that, and `less` before the last entry.
+            local over = n > p.a and 0 or p.y + n - p.a
+            if over > 0 and (not p.looked or over <= p.less) then p.looked, p.sum, p.less = p.first, 0, 0 end
+            while over > 0 and p.sum < over do
+              local _, permits = entry(p, p.looked)
+              p.less, p.sum, p.looked = p.sum, p.sum + permits, p.looked + 1
+            end
+            ready_at = n > p.a and math.huge or p.x + p.z
+            if over > 0 then ready_at = math.max(ready_at, ends(p, (entry(p, p.looked - 1)))) end
+          elseif kind == 'p' then
+            -- A process that releases and takes in one request would never leave a place to others. So while others wait, each
+            -- waiting process has a share of the places, and the remainder of the division goes round in turns: beyond its share a
+            -- process takes until its turn is over, and after that if no other turn began earlier. For a process that has waited
+            -- for a turn for more than its share and one place the others leave room, as it would never fit beside them.
+            local share, age = p.y, -p.x
+            local small, large, mine = p.b + n <= share, p.b + n > share + 1 and age - p.since > turn, p.b <= share
+            for j = 1, (small or age - p.since >= turn) and #p.z or 0 do
+              local holds, wants, since = unpack(p.z[j])
+              local earlier = holds + wants > share + 1 and age - since > turn
+              if earlier == large then earlier = since < p.since and not small end
+              if earlier and holds <= share then mine = false end
+            end
+            blind = p.b + p.others + n > p.a or not mine
+            if n > p.a then ready_at = math.huge end
+            p.needs = blind and n or 0
+          else
+            ready_at = ready(kind, n, p.x, p.y, p.a, p.b, p.c, p.d)
+          end
+          if ready_at > after then after = ready_at end
+          if blind and not unknown or ready_at > longest and (blind or not unknown) then
+            part, longest, unknown = i, math.max(ready_at, 0.001), blind or unknown
+          end
+          if locks then p.wait, p.blind = ready_at, blind end
+          if ready_at == math.huge then
+            part, unknown = i, false
+            break
+          end
+        end
+        if pause > after then after, part = pause, 0 end
+        unknown = unknown or opaque
+      end
 
-local function reply()
-  if dirty then save() end
-  if ARGV[2] then return {number, before, unpack(values)} end
-  return struct.pack('<I4d' .. ('d'):rep(#values), number, before, unpack(values))
-end
-
-if request:sub(at, at) == 'T' then
-  -- A limiter that is not idle when new is written even if the first call is refused, or it would never fill.
-  if renewed or not blob and keep > 0 then dirty = true end
-  -- A call that must wait for a later request blocks those behind it: what was charged is saved, and they are projected as if all
-  -- calls before them had been charged. `real`: the rules as they are saved, which a refusal may lock.
-  local blocked, calls, limit, patience, fresh = false, nil, nil, nil, nil
-  while at <= #request do
-    calls, limit, patience, fresh, at = struct.unpack('<I4ddB', request, at + 1)
-    read_cost()
-    for _ = 1, calls do
-      local after, unknown, part, room = due(leaves, 1, count)
       -- Due within a thousandth of a microsecond is due.
       local wait, verdict = after > 0 and math.ceil(after - 0.001) or 0, 2
-      if after == math.huge then
+      if what == 'S' then
+        charged = 0
+      elseif what == 'D' then
+        tell_time(math.max(after, shut), not unknown and after < math.huge)
+      elseif after == math.huge then
         -- More than it ever has.
         wait, unknown = 1125899906842624, false
       elseif wait > patience or unknown and patience == 0 then
         -- Only the refusal of a new call locks: a waiter that is late is not refused by the rule.
-        if real and fresh == 1 then due(real, 1, count) end
+        local rules = real or leaves
         for i = 1, locks and fresh == 1 and count or 0 do
-          local p = (real or leaves)[i]
+          local p = rules[i]
           if p.kind == 'o' and p.x <= 0 and p.a > 0 then
             for j = i + 1, i + p.b do
-              local inner = (real or leaves)[j]
-              if inner.blind or inner.wait > 0.001 then p.x, dirty = p.a, true end
+              if rules[j].blind or rules[j].wait > 0.001 then p.x, dirty = p.a, true end
             end
             if p.x > 0 then wait, leaves[i].x = math.max(wait, math.ceil(p.x - 0.001)), p.x end
           end
         end
       elseif room > 0 and wait > 0 and fresh == 1 then
         wait, unknown, verdict = room, false, 3
-      elseif wait <= limit and not (blocked or unknown) then
-        verdict, dirty, latest = 0, true, math.max(after, 0)
-        charge_all(latest)
-        sequence = sequence + 1
+      elseif wait <= limit and not (real or unknown) then
+        charged, verdict = math.max(after, 0), 0
       else
         verdict = 1
-        for i = 1, blocked and 0 or count do
-          -- The process waits for a place.
-          local p = leaves[i]
-          local span = math.min(p.d, patience)
-          if p.kind == 'p' and p.needs > 0 and span > 0 then
-            if p.waits + p.x < span / 2 then dirty = true end
-            p.waits, p.wants = span - p.x, p.needs
+        if not real then
+          real, leaves = leaves, {}
+          for i = 1, count do
+            local p, copy = real[i], {}
+            -- The process waits for a place.
+            local span = math.min(p.d, patience)
+            if p.kind == 'p' and p.needs > 0 and span > 0 then
+              if p.waits + p.x < span / 2 then dirty = true end
+              p.waits, p.wants = span - p.x, p.needs
+            end
+            for name, value in pairs(p) do copy[name] = value end
+            if p.over then copy.over = setmetatable({}, {__index = p.over}) end
+            leaves[i] = copy
           end
         end
-        if not blocked then
-          blocked = true
-          if dirty then save() end
-          from = first
-          if locks then real, leaves = leaves, load() end
-        end
         -- Behind a call whose wait is unpredictable nothing is projected.
-        if not opaque then
-          opaque, latest = unknown, math.max(after, 0)
-          charge_all(latest)
+        if not opaque then charged, opaque = math.max(after, 0), unknown end
+      end
+      if what == 'T' then
+        if wait < 1125899906842624 then wait = math.min(wait, 562949953421311) + (unknown and 562949953421312 or 0) end
+        values[#values + 1] = wait * 4 + verdict
+        if count > 1 then values[#values + 1] = part end
+      end
+
+      -- Charges the cost to each rule.
+      for i = 1, charged and count or 0 do
+        local p = leaves[i]
+        local n, kind = cost[p.share] or 1, p.kind
+        if n == 0 and count > 1 or kind == 'o' then
+          -- It costs nothing there.
+        elseif kind == 'i' then
+          if charged > p.x then p.x = charged end
+        elseif kind == 'b' then
+          -- Within a microsecond of a full store it stays as it is: waits are rounded up to whole microseconds, and with a burst of
+          -- zero each grant would lose the difference.
+          p.x = (p.x < charged - p.b - 1 and charged - p.b or p.x) + n * 1000000 / p.a
+        elseif kind == 's' then
+          local j, time, total, its_number = p.final + 1, math.max(charged - p.x, p.z), n, (sequence + 1) % 4294967296
+          if p.first < j then
+            local newest, permits, earlier = entry(p, j - 1)
+            if math.abs(ends(p, newest) - ends(p, time)) < (p.c <= 1 and 0.001 or 0.5) then
+              n = math.min(n, 4294967295 - permits)
+              j, total, its_number = j - 1, n + permits, earlier
+              if p.looked and p.looked > j then p.sum = p.sum + n end
+            end
+          end
+          p.y, p.z, p.final, p.kept, p.over[j] = p.y + n, time, j, math.min(p.kept, j - 1), {time, total, its_number}
+        elseif kind ~= 'p' then
+          p.x, p.y, p.z, p.w = charge(kind, n, charged, sequence + 1, p.x, p.y, p.z, p.w, p.a, p.b, p.c, p.d)
+        elseif what == 'T' then
+          -- A process has already reported the places that are settled.
+          if -p.x - p.since >= turn and p.b + n > p.y then p.since = -p.x end
+          p.b, p.waits = p.b + n, 0
         end
       end
-      if wait < 1125899906842624 then wait = math.min(wait, 562949953421311) + (unknown and 562949953421312 or 0) end
-      values[#values + 1] = wait * 4 + verdict
-      if count > 1 then values[#values + 1] = part end
+      if charged then latest = charged end
+      if charged and not real then sequence, dirty = sequence + 1, true end
     end
-  end
-  leaves = real or leaves
-  return reply()
-end
-
--- The changes. No earlier charge of a bucket comes back.
-local function forget(p)
-  if p.kind == 't' then p.y, p.z = (sequence + 1) % 4294967296, '' end
-end
-
--- Of these rules `x` is a debt.
-local function owes(p)
-  -- Idle time goes into the store of a SmoothWarmingUp.
-  if p.kind == 'w' and p.x <= -1 then p.x, p.y = 0, math.min(p.y - p.x, p.b) end
-  return p.kind == 'b' or p.kind == 'w' or p.kind == 't'
-end
-
-local function tell(value)
-  values[#values + 1] = value
-end
-
--- A time as it is told; -1 if it is not known.
-local function tell_time(time, is_known)
-  tell(is_known and math.ceil(math.min(math.max(time - 0.001, 0), 9007199254740991)) or -1)
-end
-
--- How many permits rules would grant now, and at most, for each number of a cost: the least counts. Down to whole permits,
--- without losing one to rounding errors.
-local function available(from, to)
-  local there, limits = {}, {}
-  for i = 1, width do there[i], limits[i] = 4294967295, 4294967295 end
-  for i = from, to do
-    local p = leaves[i]
-    local kind, x, y, a, b, share = p.kind, p.x, p.y, p.a, p.b, p.share
-    local free, most = 0, a
-    if kind == 'b' then
-      free, most = math.min(-x, b) * a / 1000000, b * a / 1000000
-    elseif kind == 'w' then
-      local each = a * (5 + p.c) / (2000000 * (1 + p.c))
-      free, most = x > 0.001 and 0 or math.min(y - x, b) * each, b * each
-    elseif kind == 't' then
-      free, most = math.min(-(x + past(0, p.d, 0)) * a / 1000000, b), b
-    elseif kind == 'f' then
-      free = a - (x + b > 0 and y or 0)
-    elseif kind == 's' then
-      drop_ended(p)
-      free = a - p.y
-    elseif kind == 'p' then
-      free = a - b - p.others
-    elseif kind == 'o' and x > 0 then
-      for share = p.c, p.d do there[share] = 0 end
-    end
-    free, most = math.floor(free * (1 + 1e-14) + 1e-9), math.floor(most * (1 + 1e-14) + 1e-9)
-    if share > 0 then there[share], limits[share] = math.max(math.min(there[share], free), 0), math.min(limits[share], most) end
-  end
-  return there, limits
-end
-
--- In a pause nothing comes, and what is owed is due at its end at the earliest. Returns for how long something was owed.
-local function halt(duration, begins)
-  local longest = 0
-  for i = 1, count do
-    local p = leaves[i]
-    if owes(p) then
-      local x = math.max(p.x, duration)
-      longest = math.max(longest, p.x)
-      if begins and p.kind == 't' then p.y, p.z = (sequence + 1) % 4294967296, note(p.z, x - duration, p.y) end
-      p.x = x
-    end
-  end
-  return longest
-end
-
--- How much comes back of `n` of a charge of `all` to a bucket: no more than the lowest level since, and the levels since would have
--- been lower by as much. If it is the last charge and all of it, the one before it is the last again.
-local function take_back(p, n, all, number)
-  local function age(number) return (sequence - number) % 4294967296 end
-  local lows, its, later, after = p.z, age(number), age(p.y), 0
-  if its < later then return 0 end
-  while its > later do
-    if after == #lows then return 0 end
-    local low, since = struct.unpack('<dI4', lows, after + 1)
-    n, later, after = math.min(n, low), age(since), after + 12
-  end
-  local is_undone = after == 0 and n == all
-  if is_undone then p.y = (p.y - 1) % 4294967296 end
-  p.z = ''
-  for place = #lows - 11, 1, -12 do
-    local low, since = struct.unpack('<dI4', lows, place)
-    if not is_undone or age(since) > its then p.z = note(p.z, place < after and low - n or low, since) end
-  end
-  return n
-end
-
--- Returns `n` permits of a charge to a rule.
-local function refund(p, n, all, ago, its_number)
-  local kind, x, each, is_last = p.kind, p.x, 1000000 / p.a, its_number == sequence
-  -- A refund gives no credit across a pause, even one that has ended: only the debt beyond its end comes back, and that only
-  -- if nothing was charged since, where the key does not say how much that was.
-  local is_paid = ago < 0 or pause + ago > 0 and pause ~= 0 and sequence - its_number > 1
-  if kind == 't' then
-    -- No more than the lowest level since, and the levels since would have been lower by as much. If it is the last charge and all
-    -- of it, the one before it is the last again. What the store has no room for is cut off by the next charge.
-    local function age(number) return (sequence - number) % 4294967296 end
-    local lows, its, later, after, back = p.z, age(its_number), age(p.y), 0, n * each
-    while its > later and after < #lows do
-      local low, since = struct.unpack('<dI4', lows, after + 1)
-      back, later, after = math.min(back, low), age(since), after + 12
-    end
-    if its > later or its < age(p.y) then return end
-    local is_undone = after == 0 and n == all
-    p.x, p.y, p.z = x - back, is_undone and (p.y - 1) % 4294967296 or p.y, ''
-    for place = #lows - 11, 1, -12 do
-      local low, since = struct.unpack('<dI4', lows, place)
-      if not is_undone or age(since) > its then p.z = note(p.z, place < after and low - back or low, since) end
-    end
-  elseif kind == 'b' and is_last then
-    p.x = x - n * each
-  elseif kind == 'w' and is_last and p.z >= 0 then
-    -- Exact, as if only the rest had been charged. The charge before that one is unknown then, and z is -1.
-    p.x, p.y, p.z = x - p.z, p.w, -1
-    if n < all then p.x, p.y, p.z, p.w = charge(kind, all - n, -ago, sequence, p.x, p.y, p.z, p.w, p.a, p.b, p.c, p.d) end
-  elseif (kind == 'b' or kind == 'w') and not is_paid then
-    -- At the stable price. No more than time has not replenished already, and no more than the store holds; and nothing before the
-    -- charge is due: others are booked behind it, and the next caller would be due together with the last of them.
-    p.x = x - math.max(math.min(n * each, all * each - ago, kind == 'b' and p.b or math.huge), 0)
-  elseif kind == 'f' and its_number >= p.z and ago + x < 2147483648 then
-    -- Exact within the window, which keeps its start; after it there is nothing to return. Only the lower bits of a
-    -- sequence are known: if the charge is older than the window by half their range, it is another one.
-    p.y = math.max(p.y - n, 0)
-  elseif kind == 's' then
-    -- Exact. The entry is the last one whose first charge was not later. Older than that by half the range is another one.
-    local low, high = p.first - 1, p.final
-    while low < high do
-      local middle = math.ceil((low + high) / 2)
-      local _, _, number = entry(p, middle)
-      if (sequence - number) % 4294967296 >= sequence - its_number then low = middle else high = middle - 1 end
-    end
-    if low < p.first then return end
-    local time, permits, number = entry(p, low)
-    if ago + time + x > 2147483648 + p.c then return end
-    n = math.min(n, permits)
-    p.y, p.over[low] = p.y - n, {time, permits - n, number}
-    search(p)
-    -- Where nothing is left of the last entry, the one before it is the newest.
-    permits = low < p.final and 1 or permits - n
-    while permits == 0 do
-      p.final, p.z, permits = p.final - 1, 0, 1
-      if p.first <= p.final then p.z, permits = entry(p, p.final) end
-    end
-  end
-end
-
--- Sets the parameters of a rule. Of windows, what was granted counts until the end of a new window with the old start. A lock that
--- has begun keeps its end.
-local function set(p, a, b, c, d)
-  owes(p)
-  if p.kind == 'b' then
-    -- What is stored or owed keeps its time.
-    p.x = math.max(p.x, -p.b)
-  elseif p.kind == 'w' then
-    p.y = math.min(p.y, b)
-  elseif p.d < 0 then
-    -- A meter keeps its content. In a pause that is the content at its end, when a meter is full.
-    local rest = math.max(pause, 0)
-    p.x = (p.x + p.b * 1000000 / p.a - rest) * p.a / a + rest - b * 1000000 / a
-    if pause > 0 then p.x = math.max(p.x, rest) end
-  elseif p.kind == 't' then
-    -- What was stored at the last step keeps its number, debt keeps its time. Where the steps change, the earlier one of the
-    -- last steps counts.
-    local since = math.max(past(0, d, 0), past(0, p.d, 0))
-    local held = p.x + since
-    if held < 0 then held = math.max(held * p.a, -p.b * 1000000, -b * 1000000) / a end
-    p.x = held - since
-  end
-  if p.kind == 'p' then p.a = a else p.a, p.b, p.c, p.d = a, b, c, d end
-  forget(p)
-end
-
-while at <= #request do
-  local what
-  what, at = struct.unpack('c1', request, at)
-  if what == 'S' then
-    read_cost()
-    charge_all(0, true)
-    sequence, dirty = sequence + 1, true
   elseif what == 'R' then
-    local part, all = read_cost(), read_cost()
-    local ago, its_number, is_all
-    ago, its_number, is_all, at = struct.unpack('<dI4B', request, at)
-    its_number = sequence - (sequence - its_number) % 4294967296
+    local r = {struct.unpack('<' .. ('I4'):rep(2 * width) .. 'dI4B', request, at)}
+    local ago, its_number, is_all = r[2 * width + 1], r[2 * width + 2], r[2 * width + 3]
+    at, its_number = r[2 * width + 4], sequence - (sequence - its_number) % 4294967296
     -- If the key is lost, so is the charge.
     if blob then
       for i = 1, count do
         local p = leaves[i]
-        local n = part[p.share] or 0
-        if n > 0 then refund(p, n, all[p.share], ago, its_number) end
+        if p.share > 0 and r[p.share] > 0 then refund(p, r[p.share], r[width + p.share], ago, its_number) end
       end
       if pause ~= 0 then halt(pause) end
       -- The charge is undone: the one before it is the last now.
@@ -828,45 +728,84 @@ while at <= #request do
     tell(version)
     tell(generation)
   elseif what == 'X' then
-    redis.call('DEL', key)
-    return struct.pack('<I4d' .. ('d'):rep(#values), number, before, unpack(values))
+    gone = true
   elseif what == 'Q' then
-    if dirty then save() end
     local there, limits = available(1, count)
     for i = 1, width do tell(pause > 0 and 0 or there[i]) end
     for i = 1, width do tell(limits[i]) end
-    local need, unknown = save(true)
-    tell_time(need, not unknown)
+    states_at = states_at or {}
+    states_at[#states_at + 1] = #values + 1
+    tell(-1)
     tell_time(pause + 0.001, true)
-    tell_time(deadline * 1000000 - now + 0.001, blob)
-  elseif what == 'D' then
-    -- Of several rules with one cost each is a limit, otherwise they are one.
-    local asked, limits = read_cost(), {}
-    for i = 1, width == 1 and count or 0 do
-      if leaves[i].share > 0 then limits[#limits + 1] = i end
-    end
-    tell(math.max(#limits, 1))
-    for l = 1, math.max(#limits, 1) do
-      -- More than what is there now. Nothing is granted while it is shut.
-      local i, shut = limits[l], math.max(pause, 0)
-      cost = {}
-      local there = available(i or 1, i or count)
-      for j = 1, i or 0 do
-        local p = leaves[j]
-        if p.kind == 'i' or p.kind == 'o' and i <= j + p.b then shut = math.max(shut, p.x) end
-      end
-      for j = 1, width do
-        if shut > 0.001 then there[j] = 0 end
-        tell(there[j])
-        cost[j] = math.max(asked[j], there[j] + 1)
-      end
-      local after, unknown = due(leaves, i or 1, i or count)
-      after = math.max(after, shut)
-      tell_time(after, not unknown and after < math.huge)
-    end
+    tell(-1)
   end
-  -- H writes and no more. To look takes no key over, but what was set and lost comes back.
-  if what == 'H' or renewed and (generation > 0 or what ~= 'Q' and what ~= 'D') then dirty = true end
+  -- To look takes no key over, but what was set and lost comes back. A limiter that is not idle when new is written even if the
+  -- first call is refused, or it would never fill.
+  if what == 'H' or what == 'T' and not blob and keep > 0 or renewed and (generation > 0 or what ~= 'Q' and what ~= 'D') then
+    dirty = true
+  end
 end
-return reply()
-end)()
+
+-- The states of the rules; when all are as new, and whether that is unpredictable.
+local states, need, unknown = '', math.max(pause, 0), false
+for i = 1, (dirty or states_at) and count or 0 do
+  local p = (real or leaves)[i]
+  local kind, x, y, z, w = p.kind, p.x, p.y, p.z, p.w
+  local new_at, state = x, nil
+  if kind == 'w' then
+    new_at, state = x + p.b - y, struct.pack('<dddd', x, y, z, w)
+  elseif kind == 't' then
+    new_at, state = ready(kind, p.b, x, y, p.a, p.b, p.c, p.d), struct.pack('<dI4Bc0', x, y, #z, z)
+  elseif kind == 'f' then
+    new_at, state = x + p.b, struct.pack('<ddd', x, y, z)
+  elseif kind == 's' then
+    new_at = p.first <= p.final and ends(p, (entry(p, p.final))) or 0
+    local log = {w:sub(16 * p.first - 15, 16 * p.kept)}
+    for j = math.max(p.first, p.kept + 1), dirty and p.final or 0 do log[#log + 1] = struct.pack('<dI4I4', entry(p, j)) end
+    log = table.concat(log)
+    state = struct.pack('<dddI4c0', x, y, z, #log, log)
+  elseif kind == 'p' then
+    -- At the latest when the leases end. When those of others were written, the key was set to live until then.
+    new_at, unknown = p.b > 0 and p.c or 0, unknown or p.b + p.others > 0
+    if p.b > 0 or p.waits > -x then w = struct.pack('<dI4dddI4', process, p.b, p.c - x, p.since, p.waits, p.wants) .. w end
+    state = struct.pack('<dI4c0', x, #w, w)
+  else
+    if kind == 'b' then new_at = x + p.b end
+    state = struct.pack('<d', x)
+  end
+  states, need = i == 1 and state or states .. state, math.max(need, new_at)
+end
+
+-- Writes the key. One write carries the value and its expiry, which is set only when it has become too short, and then to twice the
+-- time needed, but at most a day more.
+if gone then
+  redis.call('DEL', key)
+elseif dirty then
+  local head, milliseconds = '', nil
+  if now + need + keep + 1000000 > deadline * 1000000 then
+    local lives = math.min(need + keep, 9007199254740992)
+    milliseconds = math.ceil((lives + math.min(lives, 86400000000)) / 1000) + 2000
+    deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
+  end
+  if pause ~= 0 or version > 0 or generation > 0 then
+    local set = ''
+    if version > 0 or generation > 0 then set = new_rules or request:sub(rules_from, rules_from + 34 * count - 1) end
+    stamp, head = stamp + 1, struct.pack('<ddI4I4I2', pause, owed, version, generation, #set) .. set
+  end
+  local size = (30 + #head + #states) % 65536
+  local value = struct.pack('<dddI4I2', stamp, sequence, now, deadline, size) .. head .. states
+  if milliseconds then
+    redis.call('SET', key, value, 'PX', milliseconds)
+  elseif #value == #blob then
+    redis.call('SETRANGE', key, '0', value)
+  else
+    redis.call('SET', key, value, 'KEEPTTL')
+  end
+end
+for _, i in ipairs(states_at or {}) do
+  values[i] = unknown and -1 or math.ceil(math.min(math.max(need - 0.001, 0), 9007199254740991))
+  values[i + 2] = (blob or dirty) and math.max(math.ceil(deadline * 1000000 - now), 0) or -1
+end
+if ARGV[2] then return {number, before, unpack(values)} end
+return struct.pack('<I4d' .. ('d'):rep(#values), number, before, unpack(values))
+end)(request, number, stamp, keep, key, now, blob, past, note, ready, charge)
