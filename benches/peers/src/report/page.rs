@@ -49,7 +49,7 @@ const LISTS: [(&str, &str, &str); 5] = [
         "redis",
         "x_floor",
     ),
-    ("Bytes of a key of that server, with its name and expiry", "redis", "key_bytes"),
+    ("Redis, bytes of a key with its name and expiry", "redis", "key_bytes"),
 ];
 
 pub fn draw(results: &Results, directory: &Path) -> Result<(), Box<dyn Error>> {
