@@ -17,7 +17,7 @@ pub use manual::ManualClock;
 #[cfg(feature = "tokio")]
 use self::tokio::{TimerTasks, TokioClock};
 use crate::units::Nanos;
-use alarm::{Alarms, sound};
+use alarm::sound;
 pub(crate) use alarm::{KEEP, OnAlarm, TimerTask, wake_each};
 use system::System;
 pub(crate) use time_order::{Monotone, TimeOrder, Timed};
@@ -194,7 +194,7 @@ impl Clock {
 
     /// Whether a wait moves it to the next event.
     pub(crate) fn advances_by_itself(&self) -> bool {
-        matches!(&self.0, Kind::Manual(clock) if clock.shared.by_itself)
+        matches!(&self.0, Kind::Manual(clock) if clock.shared.by_itself.is_some())
     }
 
     /// Asks once, or until it is `Ok`: a clock that advances by itself skips to the time at which that may be so.
@@ -267,7 +267,7 @@ impl Alarm {
             self.set_elsewhere();
             return false;
         }
-        self.enter(due);
+        self.enter(Some(due));
         // After that: a clock that is moved later finds the alarm.
         matches!(&self.clock.0, Kind::Manual(clock) if due <= clock.now())
     }
@@ -278,7 +278,7 @@ impl Alarm {
         let (Kind::Tokio(clock), Some(tasks)) = (&self.clock.0, &self.tasks) else { return };
         let due = *tasks.due.borrow();
         if let Some(due) = due.filter(|_| tasks.elsewhere) {
-            self.enter(clock.system_time(due));
+            self.enter(Some(clock.system_time(due)));
         }
     }
 
@@ -322,29 +322,22 @@ impl Alarm {
         Some(Box::new(move || sound(&line)))
     }
 
-    fn enter(&mut self, due: Nanos) {
-        let (old, line) = (self.id.take(), self.line.clone());
-        self.id = Some(self.change(|alarms| {
-            old.map(|old| alarms.remove(old));
-            alarms.insert(due, line)
-        }));
-    }
-
-    // Not inlined into what drops it.
-    #[inline(never)]
     fn leave(&mut self) {
-        if let Some(id) = self.id.take() {
-            self.change(|alarms| _ = alarms.remove(id));
+        if self.id.is_some() {
+            self.enter(None);
         }
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Alarms) -> R) -> R {
-        match &self.clock.0 {
-            Kind::Manual(clock) => change(&mut clock.shared.alarms.lock()),
+    /// In place of what is set in the list.
+    #[inline(never)]
+    fn enter(&mut self, due: Option<Nanos>) {
+        let (old, new) = (self.id.take(), due.map(|due| (due, self.line.clone())));
+        self.id = match &self.clock.0 {
+            Kind::Manual(clock) => clock.shared.alarms.lock().replace(old, new),
             #[cfg(test)]
-            Kind::ReadBy(_) => change(&mut Alarms::default()),
-            _ => System::get().thread.change(change),
-        }
+            Kind::ReadBy(_) => None,
+            _ => System::get().thread.replace(old, new),
+        };
     }
 }
 

@@ -7,7 +7,6 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::part::Part;
-use crate::units::to_millis;
 
 /// Why permits were not granted.
 ///
@@ -25,7 +24,7 @@ use crate::units::to_millis;
 /// assert_eq!(error.retry_after(), Some(Duration::from_millis(200)));
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The permits are not available now, or not within the caller's timeout: the limit is reached, the
@@ -85,6 +84,13 @@ impl fmt::Display for Error {
     }
 }
 
+/// The message: a `main` that returns an error prints this form.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for Error {
     /// The source of a store's error, whose message is the message of this error.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
@@ -116,8 +122,12 @@ fn write_part(part: Option<Part>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 /// In whole milliseconds, rounded up: earlier would be too early.
 fn write_retry(retry_after: Option<Duration>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Some(wait) = retry_after else { return Ok(()) };
-    let up = wait.saturating_add(Duration::from_nanos(499_999));
-    write!(f, ", retry after {:?}", to_millis(up))
+    let wait = wait.saturating_add(Duration::from_nanos(999_999));
+    match (wait.as_secs(), wait.subsec_millis()) {
+        (0, millis) => write!(f, ", retry after {millis}ms"),
+        (seconds, 0) => write!(f, ", retry after {seconds}s"),
+        (seconds, millis) => write!(f, ", retry after {seconds}.{millis:03}s"),
+    }
 }
 
 impl Error {
@@ -263,7 +273,8 @@ mod tests {
         assert_eq!(denied(1), "no permits available, retry after 1ms");
         assert_eq!(denied(1_000_000), "no permits available, retry after 1ms");
         assert_eq!(denied(1_000_001), "no permits available, retry after 2ms");
-        assert_eq!(denied(0), "no permits available, retry after 0ns");
+        assert_eq!(denied(0), "no permits available, retry after 0ms");
+        assert_eq!(denied(61_050_000_000), "no permits available, retry after 61.050s");
         let unknown = Error::Denied { retry_after: None, part: Some(Part::new(2, 3)) };
         assert_eq!(unknown.to_string(), "no permits available (limit 3 of 3)");
         let longest =

@@ -214,16 +214,24 @@ impl<P: Policy> Line<P> {
 
     /// As [`with_lock`](Self::with_lock), for callers that hold a lock of their own: they run what is left to do after
     /// both locks are released.
-    #[inline]
     fn locked<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> (R, AfterUnlock) {
+        let (mut act, mut result) = (Some(act), None);
+        let after_unlock = self.lock_for(&mut |inner, now| {
+            result = act.take().map(|act| act(inner, now));
+        });
+        (result.unwrap_or_else(|| unreachable!("it was run")), after_unlock)
+    }
+
+    // Not generic: it is the longest part of whatever is done.
+    #[inline(never)]
+    fn lock_for(&self, act: &mut dyn FnMut(&mut Inner<P>, Nanos)) -> AfterUnlock {
         let mut inner = self.inner.lock();
         let now = self.begin(&mut inner);
-        let result = act(&mut inner, now);
-        (result, self.finish(&mut inner, now))
+        act(&mut inner, now);
+        self.finish(&mut inner, now)
     }
 
     /// Takes the state over from the word, and grants what is due.
-    // `begin` and `finish` are not inlined, as they are the longest part of whatever is done between them.
     #[inline(never)]
     fn begin(&self, inner: &mut Inner<P>) -> Nanos {
         let now = |time: &mut Monotone| time.read(self.clock.now());

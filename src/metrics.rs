@@ -47,19 +47,19 @@ use std::fmt;
 use std::hash::Hash;
 use std::iter;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{self, Arc, TryLockError};
 
 use metrics::{
     Label, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram,
     gauge, histogram,
 };
-use parking_lot::Mutex;
 
 use crate::keyed::KeyedRateLimiter;
 use crate::limiter::Limiter;
 use crate::observe::{Observation, Observe};
 use crate::policy::Policy;
 use crate::stats::{Stats, Waits};
+use crate::sync::real::Mutex;
 use crate::units::Rate;
 
 /// The counters of a limiter, in the order of [`counts`]. The last three are of a limiter over Redis.
@@ -110,7 +110,7 @@ const WAITS: &str = "tollgate_wait_seconds";
 pub struct Publisher {
     published: Arc<Mutex<Published>>,
     /// Held while the recorder is called.
-    turn: Arc<Mutex<()>>,
+    turn: Arc<sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -168,7 +168,10 @@ impl Publisher {
     /// publisher.publish(); // for example before each scrape
     /// ```
     pub fn publish(&self) {
-        let Some(_turn) = self.turn.try_lock() else { return };
+        let turn = self.turn.try_lock();
+        if matches!(turn, Err(TryLockError::WouldBlock)) {
+            return;
+        }
         describe();
         // The recorder may use the publisher, so it is called without the lock.
         let (totals, gauges, waits) = self.published.lock().look();

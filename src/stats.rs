@@ -206,7 +206,7 @@ impl Drop for OwnedStripe {
 mod tests {
     use std::sync::Barrier;
 
-    use parking_lot::Mutex;
+    use crate::sync::real::Mutex;
 
     use super::*;
 

@@ -1,5 +1,7 @@
-//! Drops while a panic unwinds.
+//! Drops: while a panic unwinds, and of what is large.
 
+use std::mem::{self, ManuallyDrop};
+use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
@@ -10,5 +12,30 @@ pub(crate) fn in_drop(ask: impl FnOnce()) {
         let _ = catch_unwind(AssertUnwindSafe(ask));
     } else {
         ask();
+    }
+}
+
+/// What one function drops. Otherwise each place that may drop a large value would have the code of all its parts.
+#[derive(Default)]
+pub(crate) struct DropApart<T: Default>(ManuallyDrop<T>);
+
+impl<T: Default> Drop for DropApart<T> {
+    #[inline(never)]
+    fn drop(&mut self) {
+        drop(mem::take(&mut *self.0));
+    }
+}
+
+impl<T: Default> Deref for DropApart<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Default> DerefMut for DropApart<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
     }
 }

@@ -18,9 +18,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use slab::Slab;
-use smallvec::SmallVec;
 pub(crate) use tenants::Tenant;
-use tenants::{PlaceInLane, Tenants, price};
+use tenants::{PlaceInLane, Turns, price};
 
 use crate::clock::{Alarm, KEEP, TimeOrder, Timed, TimerTask, wake_each};
 use crate::error::QueueLimit;
@@ -150,13 +149,12 @@ pub(crate) trait Waits {
     fn permits(&self) -> u64;
 }
 
-#[derive(Debug)]
 pub(crate) struct WaitQueue<T> {
     entries: Slab<Entry<T>>,
     /// The waiters in the order of grants, unless tenants take turns.
     order: TimeOrder,
     /// The order, from the first caller for a tenant that has to wait until the queue is empty.
-    tenants: Option<Box<Tenants>>,
+    tenants: Option<Box<dyn Turns>>,
     len: usize,
     /// How many have joined since the queue was empty: the FIFO order of waiters of one arrival.
     joined: u32,
@@ -167,7 +165,6 @@ pub(crate) struct WaitQueue<T> {
     wakers: Wakers,
 }
 
-#[derive(Debug)]
 struct Entry<T> {
     value: T,
     /// One that does nothing, if there is none.
@@ -181,7 +178,7 @@ struct Entry<T> {
 }
 
 /// A place in the order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Place {
     arrival: Arrival,
     rank: u32,
@@ -231,8 +228,8 @@ impl<T: Waits> WaitQueue<T> {
 
     /// Tenants take turns if this caller comes for one. Those that wait count as callers without a tenant.
     pub(crate) fn take_turns_for(&mut self, place: &Place) {
-        if place.tenant.is_some() && self.tenants.is_none() {
-            self.tenants = Some(Box::new(Tenants::new(mem::take(&mut self.order))));
+        if let (Some(tenant), None) = (place.tenant, &self.tenants) {
+            self.tenants = Some((tenant.take_turns)(mem::take(&mut self.order)));
         }
     }
 
@@ -290,7 +287,7 @@ impl<T: Waits> WaitQueue<T> {
     /// A caller is granted ahead of all waiters: that is its turn.
     pub(crate) fn grant_at_once(&mut self, place: &Place) {
         if let Some(tenants) = &mut self.tenants {
-            tenants.grant_at_once(place.tenant, place.permits);
+            tenants.grant(place.tenant, place.permits);
         }
     }
 
@@ -355,24 +352,22 @@ impl<T: Waits> WaitQueue<T> {
         self.order.after(self.key(id)).map(WaiterId::of)
     }
 
-    /// The waiters in the order in which they will be granted: those ahead of a place, or all of them.
-    pub(crate) fn ahead_of(
+    /// Shows the waiters in the order in which they will be granted, those ahead of a place or all, as long as `visit` says
+    /// to go on.
+    pub(crate) fn visit_ahead(
         &self,
         place: Option<&Place>,
-    ) -> Box<dyn Iterator<Item = WaiterId> + '_> {
+        visit: &mut dyn FnMut(WaiterId) -> bool,
+    ) {
+        let visit = &mut |at| visit(WaiterId::of(at));
         match &self.tenants {
-            None => {
-                let place = place.map(|place| place.at());
-                let is_ahead = move |at: &Timed| place.is_none_or(|place| *at < place);
-                Box::new(self.order.iter().take_while(is_ahead).map(WaiterId::of))
-            }
+            None => self.order.visit(place.map(|place| place.at()), visit),
             Some(tenants) => {
-                let price = |at| {
+                let price = &|at| {
                     let Place { tenant, permits, .. } = self.place_of(WaiterId::of(at));
                     price(tenant, permits)
                 };
-                let ahead = tenants.ahead_of(place.map(|place| place.in_lane()), price);
-                Box::new(ahead.map(WaiterId::of))
+                tenants.visit_ahead(place.map(|place| place.in_lane()), price, visit);
             }
         }
     }
@@ -450,9 +445,12 @@ impl<T: Waits> WaitQueue<T> {
 
     /// Wakes all waiters after the lock is released, and keeps their wakers.
     pub(crate) fn wake_all(&mut self) {
-        let wakers = self.ahead_of(None).map(|id| self.entries[id.place()].waker.clone());
-        let wakers: WakeList = wakers.collect();
-        self.wakers.wake.extend(wakers);
+        let mut wakers = Vec::new();
+        self.visit_ahead(None, &mut |id| {
+            wakers.push(self.entries[id.place()].waker.clone());
+            true
+        });
+        self.wakers.wake.append(&mut wakers);
     }
 
     /// Keeps the waker of a caller that waits until all others are served.
@@ -466,14 +464,14 @@ impl<T: Waits> WaitQueue<T> {
 
     /// Wakes such callers after the lock is released.
     pub(crate) fn wake_drained(&mut self) {
-        self.wakers.wake.extend(self.wakers.draining.drain(..));
+        self.wakers.wake.append(&mut self.wakers.draining);
     }
 
     /// Holds back all wakers but the first.
     #[cfg(feature = "redis")]
     pub(crate) fn hold_back(&mut self) {
         let Wakers { wake, deferred, .. } = &mut self.wakers;
-        deferred.extend(wake.drain(wake.len().min(1)..));
+        deferred.append(&mut wake.split_off(wake.len().min(1)));
     }
 
     #[cfg(feature = "redis")]
@@ -484,7 +482,7 @@ impl<T: Waits> WaitQueue<T> {
     /// Wakes those that were held back after the lock is released.
     #[cfg(feature = "redis")]
     pub(crate) fn wake_held_back(&mut self) {
-        self.wakers.wake.extend(self.wakers.deferred.drain(..));
+        self.wakers.wake.append(&mut self.wakers.deferred);
     }
 
     /// Sets the alarm for `due`, unless it is set for an earlier time: an early alarm is harmless, and to set it
@@ -541,16 +539,13 @@ impl<T: Waits> WaitQueue<T> {
     pub(crate) fn after_unlock(&mut self, timer_task: Option<TimerTask>) -> AfterUnlock {
         let Wakers { wake, discard, .. } = &mut self.wakers;
         // An empty list is not written, or the processor of the next caller would have to fetch it.
-        let wake = if wake.is_empty() { WakeList::new() } else { mem::take(wake) };
+        let wake = if wake.is_empty() { Vec::new() } else { mem::take(wake) };
         let discard = if discard.is_empty() { Vec::new() } else { mem::take(discard) };
         AfterUnlock { timer_task, wake, discard }
     }
 }
 
-/// A call wakes one caller at most, or many.
-type WakeList = SmallVec<[Waker; 2]>;
-
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Wakers {
     /// Made when a caller first waits.
     alarm: Option<Alarm>,
@@ -565,7 +560,7 @@ struct Wakers {
     /// To be woken when nothing is left to wait for.
     draining: Vec<Waker>,
     /// To be woken after the lock is released.
-    wake: WakeList,
+    wake: Vec<Waker>,
     /// To be woken by the first of those that are woken.
     #[cfg(feature = "redis")]
     deferred: Vec<Waker>,
@@ -586,7 +581,7 @@ impl Wakers {
 #[derive(Default)]
 pub(crate) struct AfterUnlock {
     timer_task: Option<TimerTask>,
-    wake: WakeList,
+    wake: Vec<Waker>,
     /// Dropped last.
     discard: Vec<Waker>,
 }
@@ -601,19 +596,17 @@ impl AfterUnlock {
     }
 
     #[inline(never)]
-    fn run_all(mut self) {
+    fn run_all(self) {
         if let Some(task) = self.timer_task {
             task();
         }
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            wake_each(&mut self.wake.drain(..));
-            drop(self.discard);
-        }));
+        wake_each(self.wake);
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(self.discard)));
     }
 
     /// Adds the wakers to `wake` instead of waking.
     pub(crate) fn run_without_waking(mut self, wake: &mut Vec<Waker>) {
-        wake.extend(self.wake.drain(..));
+        wake.append(&mut self.wake);
         self.run();
     }
 }
@@ -662,7 +655,9 @@ mod tests {
         let ids: Vec<_> =
             (0..100_000).map(|number| queue.join(&place, number, None, None)).collect();
         assert!(queue.entries.capacity() <= 100_000 + 100_000 / GROWTH);
-        assert!(queue.ahead_of(None).map(|id| queue[id]).eq(0..100_000));
+        let mut next = 0..100_000;
+        queue.visit_ahead(None, &mut |id| next.next() == Some(queue[id]));
+        assert_eq!(next.len(), 0);
         for id in ids {
             queue.unlink(id);
             queue.remove(id);

@@ -52,17 +52,20 @@ pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) ->
 pub(super) fn sound(line: &Weak<dyn OnAlarm>) {
     let mut wake = Vec::new();
     sound_in_round(line, &mut wake);
-    wake_each(&mut wake.drain(..));
+    wake_each(wake);
 }
 
 /// Wakes callers in this order, all of them also if a waker panics.
 // Not inlined, to keep the path of calls that wake no others short.
 #[inline(never)]
-pub(crate) fn wake_each(wakers: &mut dyn Iterator<Item = Waker>) {
+pub(crate) fn wake_each(wakers: Vec<Waker>) {
     for waker in wakers {
         let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
     }
 }
+
+/// When it goes off, and what it calls.
+pub(super) type NewAlarm = (Nanos, Weak<dyn OnAlarm>);
 
 /// The alarms that are set. An id is the time, a number in the order in which they were set, and the place.
 #[derive(Debug, Default)]
@@ -73,6 +76,12 @@ pub(super) struct Alarms {
 }
 
 impl Alarms {
+    /// Takes an alarm out and sets another.
+    pub(super) fn replace(&mut self, old: Option<Timed>, new: Option<NewAlarm>) -> Option<Timed> {
+        old.map(|old| self.remove(old));
+        new.map(|(due, line)| self.insert(due, line))
+    }
+
     pub(super) fn insert(&mut self, due: Nanos, line: Weak<dyn OnAlarm>) -> Timed {
         self.count = self.count.wrapping_add(1);
         let place = u32::try_from(self.lines.insert(line)).expect("fewer than 2^32 limiters");

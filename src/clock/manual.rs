@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::sync::real::Mutex;
 
 use super::alarm::Alarms;
 use crate::units::Nanos;
@@ -61,8 +61,8 @@ pub(super) struct Shared {
     shown: AtomicU64,
     /// The latest time that it has shown: the time of limiters.
     latest: AtomicU64,
-    /// Whether callers that would wait move it.
-    pub(super) by_itself: bool,
+    /// How callers that would wait move it, if they do. A pointer, so that a program without such a clock has no code for it.
+    pub(super) by_itself: Option<fn(&ManualClock, Nanos)>,
     pub(super) alarms: Mutex<Alarms>,
 }
 
@@ -100,7 +100,8 @@ impl ManualClock {
     /// ```
     #[must_use]
     pub fn auto_advance() -> Self {
-        Self { shared: Arc::new(Shared { by_itself: true, ..Shared::default() }) }
+        let by_itself = Some(Self::advance_to as fn(&Self, Nanos));
+        Self { shared: Arc::new(Shared { by_itself, ..Shared::default() }) }
     }
 
     /// Moves the clock forward. It stops at each due time on the way, in order, and there grants permits and wakes
@@ -218,10 +219,7 @@ impl ManualClock {
 
     /// Moves to `due`, if this clock advances by itself and does not end before.
     pub(super) fn skip_to(&self, due: Nanos) -> bool {
-        let skips = self.shared.by_itself && due <= Nanos::END;
-        if skips {
-            self.advance_to(due);
-        }
-        skips
+        let advance = self.shared.by_itself.filter(|_| due <= Nanos::END);
+        advance.map(|advance| advance(self, due)).is_some()
     }
 }

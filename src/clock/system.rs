@@ -12,7 +12,7 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use crate::sync::real::Mutex;
 
 use super::timer_thread::TimerThread;
 use crate::sync::{AtomicU64, Ordering, OwnLine};
@@ -78,18 +78,21 @@ static SYSTEM: OnceLock<System> = OnceLock::new();
 
 impl System {
     pub(super) fn get() -> &'static Self {
-        SYSTEM.get_or_init(|| {
-            let counter = quanta::Clock::new();
-            let scale = scale(counter.delta_as_nanos(0, TICKS));
-            Self {
-                counter,
-                scale,
-                origin: Instant::now(),
-                set: OwnLine(Set::never()),
-                setting: Mutex::default(),
-                thread: TimerThread::new(|| Self::get().now()),
-            }
-        })
+        SYSTEM.get_or_init(Self::new)
+    }
+
+    #[inline(never)]
+    fn new() -> Self {
+        let counter = quanta::Clock::new();
+        let scale = scale(counter.delta_as_nanos(0, TICKS));
+        Self {
+            counter,
+            scale,
+            origin: Instant::now(),
+            set: OwnLine(Set::never()),
+            setting: Mutex::default(),
+            thread: TimerThread::new(|| Self::get().now()),
+        }
     }
 
     // As `Line::decide`.

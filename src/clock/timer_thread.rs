@@ -14,14 +14,15 @@
 
 use std::io;
 use std::mem;
+use std::sync::Condvar;
 use std::task::Waker;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
-
-use super::alarm::{Alarms, sound_in_round, wake_each};
-use crate::sync::{self, AtomicBool, Ordering};
+use super::alarm::{Alarms, NewAlarm, sound_in_round, wake_each};
+use super::time_order::Timed;
+use crate::sync::real::Mutex;
+use crate::sync::{self, AtomicBool, Ordering, unpoisoned};
 use crate::units::Nanos;
 
 /// The least time between two rounds while few callers wait. Late grants cost no throughput, see
@@ -83,10 +84,14 @@ impl TimerThread {
         self.wake_relay.wake_others();
     }
 
-    pub(super) fn change<R>(&'static self, change: impl FnOnce(&mut Alarms) -> R) -> R {
+    pub(super) fn replace(
+        &'static self,
+        old: Option<Timed>,
+        new: Option<NewAlarm>,
+    ) -> Option<Timed> {
         let mut schedule = self.schedule.lock();
-        let result = change(&mut schedule.alarms);
-        let Some(next) = schedule.next() else { return result };
+        let id = schedule.alarms.replace(old, new);
+        let next = schedule.next()?;
         if !schedule.running {
             // Never a panic: this is under the lock of a limiter, and may be in a drop. If the process has too
             // many threads now, the next change tries again; until then calls alone grant what is due.
@@ -95,7 +100,7 @@ impl TimerThread {
             schedule.sleeps_until = None;
             self.changed.notify_one();
         }
-        result
+        id
     }
 
     fn start(&'static self) -> io::Result<()> {
@@ -104,7 +109,6 @@ impl TimerThread {
 
     /// Holds the rounds, for ever.
     fn run(&self) -> ! {
-        let mut wake = Vec::new();
         let mut schedule = self.schedule.lock();
         loop {
             let (now, earliest, next) = ((self.now)(), schedule.earliest(), schedule.next());
@@ -113,16 +117,10 @@ impl TimerThread {
             let is_owed = self.wake_relay.holds_back() && earliest <= now;
             if !is_due && !is_owed {
                 let again = Some(earliest).filter(|&time| time > now);
-                let until = next.into_iter().chain(again).min();
-                schedule.sleeps_until = Some(until.unwrap_or(Nanos::END));
-                match until {
-                    // By another clock than `now`; the loop waits again for the difference.
-                    Some(until) => {
-                        let until = Instant::now() + until.since(now);
-                        self.changed.wait_until(&mut schedule, until);
-                    }
-                    None => self.changed.wait(&mut schedule),
-                }
+                let until = next.into_iter().chain(again).min().unwrap_or(Nanos::END);
+                schedule.sleeps_until = Some(until);
+                // By another clock than `now`; the loop waits again for the difference.
+                schedule = unpoisoned(self.changed.wait_timeout(schedule, until.since(now))).0;
                 continue;
             }
             schedule.sleeps_until = None;
@@ -130,20 +128,22 @@ impl TimerThread {
             let late_start = now.saturating_sub(GAP / 2);
             schedule.last = next.unwrap_or(now).max(late_start).min(now);
             // Without the lock: a caller that goes on may set an alarm.
-            MutexGuard::unlocked(&mut schedule, || self.wake_relay.wake_others());
-            let mut waiting = 0;
+            drop(schedule);
+            self.wake_relay.wake_others();
+            let (mut wake, mut waiting) = (Vec::new(), 0);
+            schedule = self.schedule.lock();
             while let Some((_, line)) = schedule.alarms.pop(now) {
-                MutexGuard::unlocked(&mut schedule, || {
-                    waiting += sound_in_round(&line, &mut wake);
-                });
+                drop(schedule);
+                waiting += sound_in_round(&line, &mut wake);
+                schedule = self.schedule.lock();
             }
             schedule.is_crowd = schedule.alarms.len() + waiting > FEW;
-            MutexGuard::unlocked(&mut schedule, || {
-                if wake.len() > CHAIN {
-                    self.wake_relay.hold_back(wake.drain(1..));
-                }
-                wake_each(&mut wake.drain(..));
-            });
+            drop(schedule);
+            if wake.len() > CHAIN {
+                self.wake_relay.hold_back(wake.split_off(1));
+            }
+            wake_each(wake);
+            schedule = self.schedule.lock();
         }
     }
 }
@@ -162,9 +162,9 @@ impl WakeRelay {
     }
 
     /// Keeps wakers until the next caller is polled or the next round begins.
-    fn hold_back(&self, others: impl IntoIterator<Item = Waker>) {
+    fn hold_back(&self, mut others: Vec<Waker>) {
         let mut wakers = self.wakers.lock();
-        wakers.extend(others);
+        wakers.append(&mut others);
         self.holds_back.store(!wakers.is_empty(), Ordering::Relaxed);
     }
 
@@ -184,12 +184,12 @@ impl WakeRelay {
 
     #[inline(never)]
     fn wake_all(&self) {
-        let mut others = {
+        let others = {
             let mut wakers = self.wakers.lock();
             self.holds_back.store(false, Ordering::Relaxed);
             mem::take(&mut *wakers)
         };
-        wake_each(&mut others.drain(..));
+        wake_each(others);
     }
 }
 
@@ -199,6 +199,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
     use std::sync::{Arc, OnceLock, Weak};
     use std::task::Wake;
+    use std::time::Instant;
 
     use super::*;
     use crate::clock::alarm::{OnAlarm, Silent};
@@ -240,7 +241,7 @@ mod tests {
         });
         let line: Weak<dyn OnAlarm> = Weak::<Silent>::new();
         let set = |_| {
-            thread.change(|alarms| alarms.insert(Nanos::new(5), line.clone()));
+            thread.replace(None, Some((Nanos::new(5), line.clone())));
             (TRIES.load(Ordering::SeqCst), thread.schedule.lock().running)
         };
         assert_eq!([(); 4].map(set), [(1, false), (2, false), (3, true), (3, true)]);
@@ -299,9 +300,7 @@ mod tests {
             let line: Arc<dyn OnAlarm> =
                 Arc::new(Crowd { wake: Mutex::new(callers(thread, &woken)), waiting: 0 });
             let due = now().saturating_add(wait);
-            thread.change(|alarms| {
-                alarms.insert(due, Arc::downgrade(&line));
-            });
+            thread.replace(None, Some((due, Arc::downgrade(&line))));
             (0..5).for_each(|_| _ = comes.recv_timeout(LONG_ENOUGH).expect("each caller is woken"));
             assert!(now() >= due);
         }
@@ -338,7 +337,7 @@ mod tests {
         let round = |due: Nanos| {
             *crowd.wake.lock() = callers(thread, &woken);
             let line: Weak<dyn OnAlarm> = Arc::<Crowd>::downgrade(&crowd);
-            thread.change(|alarms| alarms.insert(due, line));
+            thread.replace(None, Some((due, line)));
         };
 
         round(now());
@@ -389,7 +388,7 @@ mod loom {
                 thread::spawn(move || relay.wake_others())
             };
             let polled = [polled(), polled()];
-            relay.hold_back([Waker::from(Arc::clone(&woken)), Waker::from(Arc::clone(&woken))]);
+            relay.hold_back([(); 2].map(|()| Waker::from(Arc::clone(&woken))).into());
             relay.wake_others();
             polled.into_iter().for_each(|caller| caller.join().expect("no panic"));
             assert_eq!(woken.0.load(Ordering::SeqCst), 2);
@@ -403,7 +402,7 @@ mod loom {
         ::loom::model(|| {
             let (relay, woken) = (Arc::new(WakeRelay::new()), Arc::new(Woken::default()));
             let waker = || Waker::from(Arc::clone(&woken));
-            relay.hold_back([waker()]);
+            relay.hold_back(vec![waker()]);
             let is_woken = Arc::new(AtomicBool::new(false));
             let first = thread::spawn({
                 let (relay, is_woken) = (Arc::clone(&relay), Arc::clone(&is_woken));
@@ -413,7 +412,7 @@ mod loom {
                 let relay = Arc::clone(&relay);
                 move || relay.wake_others()
             });
-            relay.hold_back([waker()]);
+            relay.hold_back(vec![waker()]);
             is_woken.store(true, Ordering::Release);
             other.join().expect("no panic");
             if first.join().expect("no panic") {

@@ -8,7 +8,7 @@
 
 use std::sync::Weak;
 
-use parking_lot::Mutex;
+use crate::sync::real::Mutex;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};

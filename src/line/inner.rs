@@ -14,6 +14,7 @@ use crate::part::Part;
 use crate::policy::{Asked, Cost, Limit, Policy, PolicyExt, Quota, Ready, RuleEvent};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
+use crate::unwinding::DropApart;
 use crate::wait_queue::{
     AfterUnlock, Arrival, Ask, Bounds, End, Place, Tenant, WaitQueue, WaiterId, Waits,
 };
@@ -130,7 +131,6 @@ fn refuse<P: Policy>(
 }
 
 /// The state under the mutex.
-#[derive(Debug)]
 pub(crate) struct Inner<P: Policy> {
     pub(super) time: Monotone,
     pub(crate) policy: P,
@@ -141,11 +141,10 @@ pub(crate) struct Inner<P: Policy> {
     pub(super) charges_from: Nanos,
     pub(super) stats: Stats,
     /// `None` until a caller waits.
-    pub(super) waiting: Option<Box<Waiting<P>>>,
+    pub(super) waiting: DropApart<Option<Box<Waiting<P>>>>,
 }
 
 /// What a line needs when a caller waits; made then, because in most limiters no caller ever does.
-#[derive(Debug)]
 pub(super) struct Waiting<P: Policy> {
     pub(super) queue: WaitQueue<Waiter<P>>,
     /// How many permits the waiting callers ask for.
@@ -238,7 +237,7 @@ impl<P: Policy> Inner<P> {
     pub(crate) fn new(policy: P, state: P::State, time: Monotone) -> Self {
         let charges_from = time.latest();
         let (published, stats) = (Published::default(), Stats::default());
-        Self { time, policy, state, published, charges_from, stats, waiting: None }
+        Self { time, policy, state, published, charges_from, stats, waiting: DropApart::default() }
     }
 
     pub(super) fn waiting(&mut self) -> &mut Waiting<P> {
@@ -288,7 +287,7 @@ impl<P: Policy> Inner<P> {
     /// How much is left of each limit, for a request of `cost`.
     pub(crate) fn limits(&self, now: Nanos, cost: P::Cost) -> Vec<Limit<P::Cost>> {
         let mut opens = Ready::At(self.charges_from);
-        if let Some(waiting) = &self.waiting
+        if let Some(waiting) = &*self.waiting
             && waiting.queue.len() > 0
         {
             opens = opens.and(waiting.due.map_or(Ready::NotBefore(now), Ready::At));
@@ -321,7 +320,7 @@ impl<P: Policy> Inner<P> {
             // Ahead of all waiters the state decides. If there are any, a refusal is for below.
             let max_wait = max_wait.filter(|_| self.queue_len() == 0);
             if let Some(decided) = self.decide(now, cost, max_wait) {
-                if let (Ok(_), Some(waiting)) = (&decided, &mut self.waiting) {
+                if let (Ok(_), Some(waiting)) = (&decided, &mut *self.waiting) {
                     waiting.queue.grant_at_once(&place);
                 }
                 return decided.map(Caller::Granted);
@@ -414,7 +413,14 @@ impl<P: Policy> Inner<P> {
         if P::ONE_RATE.is_some() {
             let permits = match place {
                 None => self.queued_permits(),
-                Some(_) => self.costs_ahead(place).take(most).map(Cost::permits).sum(),
+                Some(_) => {
+                    let mut permits = 0;
+                    self.visit_ahead(place, most, &mut |cost| {
+                        permits += cost.permits();
+                        true
+                    });
+                    permits
+                }
             };
             if let Some(due) = self.policy.ready_behind(&self.state, from, permits, cost) {
                 return (Ready::At(due).and(moves), None);
@@ -423,15 +429,14 @@ impl<P: Policy> Inner<P> {
         // Others are asked in the state behind those waiters, each charged as soon as it is ready. Behind one that waits for
         // a release nothing is predictable: it is the last one that counts.
         let (mut state, mut ready) = (self.state.clone(), Ready::At(from));
-        for cost in self.costs_ahead(place).take(most) {
+        self.visit_ahead(place, most, &mut |cost| {
             // A request that exceeds the capacity is refused in its turn.
-            let Ok(own) = self.policy.ready_at(&state, ready.earliest(), cost) else { continue };
-            ready = ready.and(own);
-            self.policy.charge(&mut state, ready.earliest(), cost);
-            if matches!(ready, Ready::NotBefore(_)) {
-                break;
+            if let Ok(own) = self.policy.ready_at(&state, ready.earliest(), cost) {
+                ready = ready.and(own);
+                self.policy.charge(&mut state, ready.earliest(), cost);
             }
-        }
+            matches!(ready, Ready::At(_))
+        });
         let ready = ready.and(moves);
         let at = ready.earliest();
         let Ok(own) = self.policy.ready_at(&state, at, cost) else { return (ready, None) };
@@ -440,11 +445,18 @@ impl<P: Policy> Inner<P> {
         (own.and(ready), self.part_that_holds(&state, now, at, cost).or_else(held_by))
     }
 
-    /// What the waiters ahead of a place ask for, or all of them, in order.
-    fn costs_ahead(&self, place: Option<&Place>) -> impl Iterator<Item = P::Cost> {
-        self.waiting
-            .iter()
-            .flat_map(move |waiting| waiting.queue.ahead_of(place).map(|id| waiting.queue[id].cost))
+    /// Shows what the first `most` waiters ahead of a place, or of all, ask for, as long as `visit` says to go on.
+    fn visit_ahead(
+        &self,
+        place: Option<&Place>,
+        mut most: usize,
+        visit: &mut dyn FnMut(P::Cost) -> bool,
+    ) {
+        let Some(Waiting { queue, .. }) = self.waiting.as_deref() else { return };
+        queue.visit_ahead(place, &mut |id| {
+            most -= 1;
+            visit(queue[id].cost) && most > 0
+        });
     }
 
     /// How long a new caller would wait behind all waiters. `None` if that is unpredictable.
@@ -486,7 +498,7 @@ impl<P: Policy> Inner<P> {
 impl<P: Policy> Inner<P> {
     /// Grants all that is due, in order, and refuses the waiters whose time is up.
     pub(super) fn pump(&mut self, now: Nanos) {
-        let Some(waiting) = &mut self.waiting else { return };
+        let Some(waiting) = &mut *self.waiting else { return };
         // Not written where there is none, as in `WaitQueue::after_unlock`.
         if waiting.resumed.is_some() && self.charges_from <= now {
             waiting.resumed = None;
@@ -626,7 +638,7 @@ impl<P: Policy> Inner<P> {
 
     /// Sets the alarm for the next grant or deadline. What is left to do after the lock is released.
     pub(super) fn arm(&mut self, now: Nanos, alarm: impl FnOnce() -> Alarm) -> AfterUnlock {
-        let Some(waiting) = &mut self.waiting else { return AfterUnlock::default() };
+        let Some(waiting) = &mut *self.waiting else { return AfterUnlock::default() };
         let timer_task = waiting.queue.arm(waiting.next_event(), now, alarm);
         waiting.queue.after_unlock(timer_task)
     }
@@ -668,12 +680,13 @@ impl<P: Policy> Inner<P> {
         self.policy = policy;
         self.moved(now);
         // Requests that exceed the new capacity need not wait, nor count for others.
-        let Some(waiting) = &self.waiting else { return };
-        let too_much = |key| {
-            let error = self.policy.ready_at(&self.state, now, waiting.queue[key].cost).err()?;
-            Some((key, Error::from(error)))
-        };
-        let over: Vec<_> = waiting.queue.ahead_of(None).filter_map(too_much).collect();
+        let Some(waiting) = &*self.waiting else { return };
+        let mut over = Vec::new();
+        waiting.queue.visit_ahead(None, &mut |key| {
+            let ready = self.policy.ready_at(&self.state, now, waiting.queue[key].cost);
+            over.extend(ready.err().map(|error| (key, Error::from(error))));
+            true
+        });
         for (key, error) in over {
             self.turn_away(key, now, error);
         }

@@ -1,9 +1,8 @@
 //! A histogram of waits, and the rules that caused them.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::sync::real::Mutex;
 
 use crate::part::Part;
 
@@ -131,11 +130,12 @@ fn bound(bucket: usize) -> Duration {
 
 /// [`Waits`] while they are counted, by callers that have just waited.
 #[derive(Debug, Default)]
-pub(crate) struct WaitCounts(OnceLock<Box<Mutex<Waits>>>);
+pub(crate) struct WaitCounts(Mutex<Option<Box<Waits>>>);
 
 impl WaitCounts {
     pub(crate) fn count(&self, wait: Duration, limited_by: Option<Part>) {
-        let mut waits = self.0.get_or_init(Box::default).lock();
+        let mut waits = self.0.lock();
+        let waits = waits.get_or_insert_default();
         waits.buckets[bucket(wait)] += 1;
         if let Some(part) = limited_by
             && let Some((name, count)) = waits.limited_by.get_mut(part.index())
@@ -146,7 +146,7 @@ impl WaitCounts {
     }
 
     pub(crate) fn read(&self) -> Waits {
-        self.0.get().map(|waits| waits.lock().clone()).unwrap_or_default()
+        self.0.lock().as_deref().cloned().unwrap_or_default()
     }
 }
 

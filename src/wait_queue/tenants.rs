@@ -22,7 +22,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::iter;
 use std::num::NonZeroU32;
 use std::sync::OnceLock;
 
@@ -41,10 +40,47 @@ const MOST_PERMITS: u64 = 1 << 36;
 const LAST_START: u64 = 1 << 62;
 
 /// The tenant for which a caller comes, and the weight of its permits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Tenant {
     pub(super) id: u64,
     pub(crate) weight: NonZeroU32,
+    /// Makes the turns of a queue. Named here alone, so that a program without tenants has none of their code.
+    pub(super) take_turns: fn(TimeOrder) -> Box<dyn Turns>,
+}
+
+impl PartialEq for Tenant {
+    fn eq(&self, other: &Self) -> bool {
+        (self.id, self.weight) == (other.id, other.weight)
+    }
+}
+
+/// The order of waiters whose tenants take turns.
+pub(super) trait Turns: Send {
+    /// The waiter that is next.
+    fn first(&self) -> Option<Timed>;
+
+    /// Whether a place is ahead of all waiters.
+    fn is_first(&self, place: PlaceInLane) -> bool;
+
+    /// How many callers of a tenant wait.
+    fn len_of(&self, tenant: Tenant) -> usize;
+
+    fn join(&mut self, place: PlaceInLane);
+
+    /// The waiter that is next is granted, before it leaves; or a caller that has not waited, ahead of all that do.
+    fn grant(&mut self, tenant: Option<Tenant>, permits: u64);
+
+    /// A waiter leaves the order.
+    fn leave(&mut self, at: Timed, tenant: Option<Tenant>);
+
+    /// Shows the waiters in the order in which they will be granted, each at its price, those ahead of a place or all, as
+    /// long as `visit` says to go on.
+    fn visit_ahead(
+        &self,
+        place: Option<PlaceInLane>,
+        price: &dyn Fn(Timed) -> u64,
+        visit: &mut dyn FnMut(Timed) -> bool,
+    );
 }
 
 impl Tenant {
@@ -54,7 +90,7 @@ impl Tenant {
     pub(crate) fn new<T: Hash + ?Sized>(tenant: &T) -> Self {
         static HASHER: OnceLock<RandomState> = OnceLock::new();
         let id = HASHER.get_or_init(RandomState::new).hash_one(tenant);
-        Self { id, weight: NonZeroU32::MIN }
+        Self { id, weight: NonZeroU32::MIN, take_turns: Tenants::boxed }
     }
 }
 
@@ -65,7 +101,7 @@ type LaneId = Option<u64>;
 type Turn = Timed;
 
 /// The waiters of one tenant.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Lane {
     id: LaneId,
     start: u64,
@@ -84,8 +120,8 @@ impl Lane {
 /// Where a new caller would stand: in its lane, its tenant, and its permits.
 pub(super) type PlaceInLane = (Timed, Option<Tenant>, u64);
 
-#[derive(Debug, Default)]
-pub(super) struct Tenants {
+#[derive(Default)]
+struct Tenants {
     lanes: Slab<Lane>,
     numbers: HashMap<LaneId, usize>,
     /// The lanes with waiters.
@@ -111,14 +147,14 @@ fn lane_of(tenant: Option<Tenant>) -> LaneId {
 
 impl Tenants {
     /// `order` has the waiters without a tenant.
-    pub(super) fn new(order: TimeOrder) -> Self {
+    fn boxed(order: TimeOrder) -> Box<dyn Turns> {
         let mut tenants = Self::default();
         if !order.is_empty() {
             let number = tenants.lane(None, 0);
             tenants.lanes[number].order = order;
             tenants.wait(number);
         }
-        tenants
+        Box::new(tenants)
     }
 
     /// The lane of a tenant.
@@ -134,31 +170,11 @@ impl Tenants {
         self.lanes[number].turn(number)
     }
 
-    /// The waiter that is next.
-    pub(super) fn first(&self) -> Option<Timed> {
-        self.lane_at(self.waiting.first()?).order.first()
-    }
-
-    /// How many callers of a tenant wait.
-    pub(super) fn len_of(&self, tenant: Tenant) -> usize {
-        self.known(Some(tenant.id)).map_or(0, |lane| lane.order.len())
-    }
-
     /// The turn of a lane that begins to wait.
     fn begin(&self, id: LaneId, price: u64) -> Turn {
         let begin = self.start.saturating_add(self.step.min(price));
         let start = self.known(id).map_or(begin, |lane| lane.start.max(begin));
         Turn::new(start, self.began, 0)
-    }
-
-    /// Whether a place is ahead of all waiters.
-    pub(super) fn is_first(&self, (at, tenant, permits): PlaceInLane) -> bool {
-        let Some(first) = self.waiting.first() else { return true };
-        let id = lane_of(tenant);
-        match self.known(id).and_then(|lane| lane.order.first()) {
-            Some(next) => self.lane_at(first).id == id && at < next,
-            None => self.begin(id, price(tenant, permits)) < first,
-        }
     }
 
     /// The number of a caller's lane. One that has not waited gets the turn of one that begins to.
@@ -178,29 +194,6 @@ impl Tenants {
     fn wait(&mut self, number: usize) {
         self.waiting.insert(self.turn_of(number));
         self.began = self.began.wrapping_add(1);
-    }
-
-    pub(super) fn join(&mut self, (at, tenant, permits): PlaceInLane) {
-        let number = self.lane(lane_of(tenant), price(tenant, permits));
-        let order = &mut self.lanes[number].order;
-        order.insert(at);
-        if order.len() == 1 {
-            self.wait(number);
-        }
-    }
-
-    /// A caller is granted before it waits, ahead of all that do.
-    pub(super) fn grant_at_once(&mut self, tenant: Option<Tenant>, permits: u64) {
-        let price = price(tenant, permits);
-        let number = self.lane(lane_of(tenant), price);
-        self.charge(number, price);
-    }
-
-    /// The waiter that is next is granted; then it leaves.
-    pub(super) fn grant(&mut self, tenant: Option<Tenant>, permits: u64) {
-        if let Some(&number) = self.numbers.get(&lane_of(tenant)) {
-            self.charge(number, price(tenant, permits));
-        }
     }
 
     /// Moves a tenant to its next turn.
@@ -241,8 +234,57 @@ impl Tenants {
         }
     }
 
-    /// A waiter leaves the order.
-    pub(super) fn leave(&mut self, at: Timed, tenant: Option<Tenant>) {
+    /// The turn of a place: behind the waiters of its lane that are ahead of it.
+    fn turn(&self, (at, tenant, permits): PlaceInLane, price_of: &dyn Fn(Timed) -> u64) -> Turn {
+        let id = lane_of(tenant);
+        match self.numbers.get(&id).filter(|&&number| !self.lanes[number].order.is_empty()) {
+            Some(&number) => {
+                let mut turn = self.turn_of(number);
+                self.lanes[number].order.visit(Some(at), &mut |other| {
+                    turn = turn.later(price_of(other));
+                    true
+                });
+                turn
+            }
+            None => self.begin(id, price(tenant, permits)),
+        }
+    }
+}
+
+impl Turns for Tenants {
+    fn first(&self) -> Option<Timed> {
+        self.lane_at(self.waiting.first()?).order.first()
+    }
+
+    fn is_first(&self, (at, tenant, permits): PlaceInLane) -> bool {
+        let Some(first) = self.waiting.first() else { return true };
+        let id = lane_of(tenant);
+        match self.known(id).and_then(|lane| lane.order.first()) {
+            Some(next) => self.lane_at(first).id == id && at < next,
+            None => self.begin(id, price(tenant, permits)) < first,
+        }
+    }
+
+    fn len_of(&self, tenant: Tenant) -> usize {
+        self.known(Some(tenant.id)).map_or(0, |lane| lane.order.len())
+    }
+
+    fn join(&mut self, (at, tenant, permits): PlaceInLane) {
+        let number = self.lane(lane_of(tenant), price(tenant, permits));
+        let order = &mut self.lanes[number].order;
+        order.insert(at);
+        if order.len() == 1 {
+            self.wait(number);
+        }
+    }
+
+    fn grant(&mut self, tenant: Option<Tenant>, permits: u64) {
+        let price = price(tenant, permits);
+        let number = self.lane(lane_of(tenant), price);
+        self.charge(number, price);
+    }
+
+    fn leave(&mut self, at: Timed, tenant: Option<Tenant>) {
         let Some(&number) = self.numbers.get(&lane_of(tenant)) else { return };
         let order = &mut self.lanes[number].order;
         order.remove(at);
@@ -257,41 +299,29 @@ impl Tenants {
         }
     }
 
-    /// The waiters in the order in which they will be granted, each at its price: those ahead of a place, or all of them.
-    pub(super) fn ahead_of(
+    fn visit_ahead(
         &self,
         place: Option<PlaceInLane>,
-        price: impl Fn(Timed) -> u64,
-    ) -> impl Iterator<Item = Timed> {
-        let until = place.map(|place| self.turn(place, &price));
-        let is_ahead = move |turn: Turn| until.is_none_or(|until| turn < until);
-        let lanes = self.waiting.iter().take_while(|&turn| is_ahead(turn));
-        let head = |turn: Turn| Some(Reverse((turn, self.lane_at(turn).order.first()?)));
+        price: &dyn Fn(Timed) -> u64,
+        visit: &mut dyn FnMut(Timed) -> bool,
+    ) {
+        let until = place.map(|place| self.turn(place, price));
         // The next waiter of each lane, and its turn.
-        let mut heads: BinaryHeap<_> = lanes.filter_map(head).collect();
-        iter::from_fn(move || {
-            let mut head = heads.peek_mut()?;
+        let mut heads = BinaryHeap::new();
+        self.waiting.visit(until, &mut |turn| {
+            let next = self.lane_at(turn).order.first();
+            heads.extend(next.map(|next| Reverse((turn, next))));
+            true
+        });
+        while let Some(mut head) = heads.peek_mut() {
             let Reverse((turn, at)) = *head;
-            if !is_ahead(turn) {
-                return None;
+            if until.is_some_and(|until| until <= turn) || !visit(at) {
+                return;
             }
             match self.lane_at(turn).order.after(at) {
                 Some(next) => *head = Reverse((turn.later(price(at)), next)),
                 None => _ = PeekMut::pop(head),
             }
-            Some(at)
-        })
-    }
-
-    /// The turn of a place: behind the waiters of its lane that are ahead of it.
-    fn turn(&self, (at, tenant, permits): PlaceInLane, price_of: impl Fn(Timed) -> u64) -> Turn {
-        let id = lane_of(tenant);
-        match self.numbers.get(&id).filter(|&&number| !self.lanes[number].order.is_empty()) {
-            Some(&number) => {
-                let ahead = self.lanes[number].order.iter().take_while(|&other| other < at);
-                ahead.fold(self.turn_of(number), |turn, other| turn.later(price_of(other)))
-            }
-            None => self.begin(id, price(tenant, permits)),
         }
     }
 }

@@ -1,9 +1,7 @@
-use std::num::NonZeroU32;
-
 use super::*;
 
 fn tenant(id: u64) -> Option<Tenant> {
-    Some(Tenant { id, weight: NonZeroU32::MIN })
+    Some(Tenant { id, ..Tenant::new(&()) })
 }
 
 fn waiter(number: usize) -> Timed {
@@ -35,7 +33,7 @@ fn a_tenant_that_leaves_ungranted_is_forgotten_and_one_that_was_granted_is_not()
     }
     assert_eq!(tenants.lanes.len(), 1);
     // It owes for what it got.
-    tenants.grant_at_once(tenant(1), 9);
+    tenants.grant(tenant(1), 9);
     join(&mut tenants, 1, 1, 1);
     tenants.leave(waiter(1), tenant(1));
     assert_eq!((tenants.lanes.len(), tenants.idle.len()), (2, 1));
