@@ -24,6 +24,7 @@ use tenants::{PlaceInLane, Turns, price};
 use crate::clock::{Alarm, KEEP, TimeOrder, Timed, TimerTask, wake_each};
 use crate::error::QueueLimit;
 use crate::units::{Nanos, saturating_nanos};
+use crate::unwinding::DropApart;
 
 /// Far enough to mean "never".
 pub(crate) const NEVER: Nanos = Nanos::new(u64::MAX);
@@ -315,7 +316,7 @@ impl<T: Waits> WaitQueue<T> {
     }
 
     fn key(&self, id: WaiterId) -> Timed {
-        let entry = &self.entries[id.place()];
+        let entry = self.entry(id);
         id.at(entry.arrival.get(), entry.rank)
     }
 
@@ -374,12 +375,12 @@ impl<T: Waits> WaitQueue<T> {
 
     /// The place that a waiter has.
     pub(crate) fn place_of(&self, id: WaiterId) -> Place {
-        let Entry { arrival, rank, ref value, .. } = self.entries[id.place()];
+        let &Entry { arrival, rank, ref value, .. } = self.entry(id);
         Place { arrival, rank, tenant: self.tenant(id), permits: value.permits() }
     }
 
     fn tenant(&self, id: WaiterId) -> Option<Tenant> {
-        self.entries[id.place()].tenant.as_deref().copied()
+        self.entry(id).tenant.as_deref().copied()
     }
 
     /// How many callers of a tenant wait.
@@ -388,7 +389,7 @@ impl<T: Waits> WaitQueue<T> {
     }
 
     pub(crate) fn deadline(&self, id: WaiterId) -> Option<Nanos> {
-        Some(self.entries[id.place()].deadline).filter(|&deadline| deadline != NEVER)
+        Some(self.entry(id).deadline).filter(|&deadline| deadline != NEVER)
     }
 
     pub(crate) fn set_deadline(&mut self, id: WaiterId, deadline: Option<Nanos>) {
@@ -447,7 +448,7 @@ impl<T: Waits> WaitQueue<T> {
     pub(crate) fn wake_all(&mut self) {
         let mut wakers = Vec::new();
         self.visit_ahead(None, &mut |id| {
-            wakers.push(self.entries[id.place()].waker.clone());
+            wakers.push(self.entry(id).waker.clone());
             true
         });
         self.wakers.wake.append(&mut wakers);
@@ -471,7 +472,8 @@ impl<T: Waits> WaitQueue<T> {
     #[cfg(feature = "redis")]
     pub(crate) fn hold_back(&mut self) {
         let Wakers { wake, deferred, .. } = &mut self.wakers;
-        deferred.append(&mut wake.split_off(wake.len().min(1)));
+        let first = wake.len().min(1);
+        deferred.append(&mut wake.split_off(first));
     }
 
     #[cfg(feature = "redis")]
@@ -539,11 +541,13 @@ impl<T: Waits> WaitQueue<T> {
     pub(crate) fn after_unlock(&mut self, timer_task: Option<TimerTask>) -> AfterUnlock {
         let Wakers { wake, discard, .. } = &mut self.wakers;
         // An empty list is not written, or the processor of the next caller would have to fetch it.
-        let wake = if wake.is_empty() { Vec::new() } else { mem::take(wake) };
-        let discard = if discard.is_empty() { Vec::new() } else { mem::take(discard) };
+        let wake = if wake.is_empty() { Kept::default() } else { mem::take(wake) };
+        let discard = if discard.is_empty() { Kept::default() } else { mem::take(discard) };
         AfterUnlock { timer_task, wake, discard }
     }
 }
+
+type Kept = DropApart<Vec<Waker>>;
 
 #[derive(Default)]
 struct Wakers {
@@ -558,14 +562,14 @@ struct Wakers {
     /// that advances by itself.
     no_next_event: bool,
     /// To be woken when nothing is left to wait for.
-    draining: Vec<Waker>,
+    draining: Kept,
     /// To be woken after the lock is released.
-    wake: Vec<Waker>,
+    wake: Kept,
     /// To be woken by the first of those that are woken.
     #[cfg(feature = "redis")]
-    deferred: Vec<Waker>,
+    deferred: Kept,
     /// To be dropped after the lock is released.
-    discard: Vec<Waker>,
+    discard: Kept,
 }
 
 impl Wakers {
@@ -581,9 +585,9 @@ impl Wakers {
 #[derive(Default)]
 pub(crate) struct AfterUnlock {
     timer_task: Option<TimerTask>,
-    wake: Vec<Waker>,
+    wake: Kept,
     /// Dropped last.
-    discard: Vec<Waker>,
+    discard: Kept,
 }
 
 impl AfterUnlock {
@@ -596,11 +600,11 @@ impl AfterUnlock {
     }
 
     #[inline(never)]
-    fn run_all(self) {
+    fn run_all(mut self) {
         if let Some(task) = self.timer_task {
             task();
         }
-        wake_each(self.wake);
+        wake_each(mem::take(&mut *self.wake));
         let _ = catch_unwind(AssertUnwindSafe(|| drop(self.discard)));
     }
 
@@ -611,11 +615,17 @@ impl AfterUnlock {
     }
 }
 
+impl<T> WaitQueue<T> {
+    fn entry(&self, id: WaiterId) -> &Entry<T> {
+        &self.entries[id.place()]
+    }
+}
+
 impl<T> Index<WaiterId> for WaitQueue<T> {
     type Output = T;
 
     fn index(&self, id: WaiterId) -> &T {
-        &self.entries[id.place()].value
+        &self.entry(id).value
     }
 }
 

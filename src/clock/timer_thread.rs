@@ -127,23 +127,23 @@ impl TimerThread {
             // A late start moves the next rounds by as much as half a gap only.
             let late_start = now.saturating_sub(GAP / 2);
             schedule.last = next.unwrap_or(now).max(late_start).min(now);
+            let mut lines = Vec::new();
+            while let Some((_, line)) = schedule.alarms.pop(now) {
+                lines.push(line);
+            }
             // Without the lock: a caller that goes on may set an alarm.
             drop(schedule);
             self.wake_relay.wake_others();
             let (mut wake, mut waiting) = (Vec::new(), 0);
-            schedule = self.schedule.lock();
-            while let Some((_, line)) = schedule.alarms.pop(now) {
-                drop(schedule);
+            for line in lines {
                 waiting += sound_in_round(&line, &mut wake);
-                schedule = self.schedule.lock();
             }
-            schedule.is_crowd = schedule.alarms.len() + waiting > FEW;
-            drop(schedule);
             if wake.len() > CHAIN {
                 self.wake_relay.hold_back(wake.split_off(1));
             }
             wake_each(wake);
             schedule = self.schedule.lock();
+            schedule.is_crowd = schedule.alarms.len() + waiting > FEW;
         }
     }
 }

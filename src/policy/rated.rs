@@ -38,7 +38,11 @@ macro_rules! scheduled {
             type Receipt = RateReceipt;
 
             const ONE_RATE: Option<OneRate<Self>> = Some(OneRate {
-                schedule: |policy| Some(&policy.schedule).filter(|schedule| schedule.period == 0),
+                // Only a bucket has steps: other rules are spared the code for them.
+                schedule: |policy| {
+                    let steps = matches!(Kind::$policy, Kind::TokenBucket);
+                    Some(&policy.schedule).filter(|schedule| !steps || schedule.period == 0)
+                },
                 state: |state| state,
                 state_mut: |state| state,
                 from_state: |state| state,

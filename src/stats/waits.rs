@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::sync::real::Mutex;
+use crate::units::saturating_nanos;
 
 use crate::part::Part;
 
@@ -120,7 +121,7 @@ impl Default for Waits {
 
 /// The shortest bucket whose bound the wait does not exceed.
 fn bucket(wait: Duration) -> usize {
-    let micros = wait.as_nanos().div_ceil(1_000).max(1);
+    let micros = saturating_nanos(wait).div_ceil(1_000).max(1);
     (micros.next_power_of_two().ilog2() as usize).min(BUCKETS - 1)
 }
 
