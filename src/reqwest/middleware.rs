@@ -18,7 +18,7 @@ use crate::limiter::any::{AnyGrant, AnyRateLimiter};
 use crate::limiter::{Granted, OwnedLimiter, acquire_within};
 use crate::policy::Cost;
 
-/// The name of the limit of one request, as an extension: what [`Limits`] lists, or any other for a limit of its
+/// The name of the limit of one request, as an extension: what [`Limits`](crate::Limits) lists, or any other for a limit of its
 /// own.
 ///
 /// It counts whatever the limits are per. Names come from the program, and should be few: each that is in use has

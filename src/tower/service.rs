@@ -17,7 +17,7 @@ use crate::limiter::{Acquire, acquire_within};
 use crate::policy::Cost;
 
 /// Waits in `poll_ready` until one permit is granted, and spends it in `call`; made by
-/// [`RateLimitLayer`](super::RateLimitLayer), which says what clones and errors do.
+/// [`RateLimitLayer`], which says what clones and errors do.
 #[derive(Debug)]
 pub struct RateLimit<S, C: Cost = u32> {
     inner: S,
@@ -87,7 +87,7 @@ impl<S, C: Cost> Drop for RateLimit<S, C> {
 }
 
 /// Waits in the future of `call` until the cost of the request is granted; made by
-/// [`RateLimitByLayer`](super::RateLimitByLayer).
+/// [`RateLimitByLayer`].
 #[derive(Clone, Debug)]
 pub struct RateLimitBy<S, C: Cost = u32> {
     inner: S,
