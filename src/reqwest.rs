@@ -12,8 +12,8 @@
 //!
 //! Guides: [clients and servers](crate::guide::http), [limits from a file](crate::guide::config).
 //!
-//! The client and its clones share the limits. Requests of one limit are sent in the order in which they were
-//! made, and a request that is dropped while it waits leaves the queue and takes nothing.
+//! The client and its clones share the limits. Requests of one limit are sent in the order in which they were made. One that is
+//! dropped while it waits takes nothing.
 //!
 //! # Limits per what
 //!
@@ -29,9 +29,8 @@
 //! limits are per. With [`RateLimit::by`] the program finds key and limiter of a request by itself, such as those of an API
 //! key.
 //!
-//! - **A host**: the ports of HTTP and HTTPS are left out, and both are one host.
-//! - **A route** has one limit for all its hosts and ids. The requests of no listed route share one limit of their host, as
-//!   paths may contain any number of ids.
+//! HTTP and HTTPS are one host. A route has one limit for all its hosts and ids; requests of no listed route share the limit of
+//! their host.
 //!
 //! # What counts as one call
 //!
@@ -61,9 +60,8 @@
 //!
 //! # Errors
 //!
-//! A request that is refused is not sent. [`refusal`] gets the [`tollgate::Error`](crate::Error) out of its error. A request is
-//! refused if its cost exceeds the capacity of its limit, if a table has no room for another key, or if a shared limit has no
-//! store; also by [`max_wait`](RateLimit::max_wait), which bounds waits for the server as well, and by the bounds of the queue.
+//! A request that its limit refuses is not sent. [`refusal`] gets the [`tollgate::Error`](crate::Error) out of its error.
+//! [`max_wait`](RateLimit::max_wait) bounds waits for the server as well.
 
 mod body;
 mod middleware;

@@ -26,9 +26,8 @@
 //!
 //! Guide: [clients, one by one](crate::guide::clients).
 //!
-//! The agent and its clones share the limit. Threads that wait are served in FIFO order, in one queue with the tasks that
-//! wait for the same limiter. Redirects that ureq follows are one call, of the host that was asked. A call that fails stays
-//! counted, as the server may have counted it.
+//! The agent and its clones share the limit, in one FIFO queue with the tasks that wait for the same limiter. Redirects that ureq
+//! follows are one call, of the host that was asked. A call that fails stays counted, as the server may have counted it.
 //!
 //! The middleware [learns](crate::feedback) from responses, for each host: a 429 or 503 pauses the calls to it as long as
 //! the server asks, and no more are sent than the server says remain. **By default `Retry-After` is not read**: ureq makes an
@@ -113,13 +112,12 @@ impl<C: Cost> Middleware for RateLimit<C> {
 
 /// Learns from the response, or from its absence.
 fn hear<C: Cost>(grant: &mut AnyGrant<C>, response: &Result<Response<Body>, Error>) {
-    let none = HeaderMap::new();
-    let (status, headers) = match response {
-        Ok(response) => (response.status(), response.headers()),
-        Err(Error::StatusCode(status)) => match StatusCode::from_u16(*status) {
-            Ok(status) => (status, &none),
-            Err(_) => return,
-        },
+    let rest = match response {
+        Ok(response) => grant.hear(response.status(), response.headers()),
+        Err(Error::StatusCode(status)) => {
+            let status = StatusCode::from_u16(*status).ok();
+            status.and_then(|status| grant.hear(status, &HeaderMap::new()))
+        }
         Err(
             Error::Io(_)
             | Error::Timeout(_)
@@ -129,9 +127,9 @@ fn hear<C: Cost>(grant: &mut AnyGrant<C>, response: &Result<Response<Body>, Erro
             | Error::Protocol(_),
         ) => return grant.hear_failure(),
         // The request was not sent, or its response was read.
-        Err(_) => return,
+        Err(_) => None,
     };
-    if let Some(rest) = grant.hear(status, headers) {
+    if let Some(rest) = rest {
         block_on(rest);
     }
 }

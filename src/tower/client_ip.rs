@@ -66,13 +66,11 @@ impl ClientIp {
     /// network too: `"192.0.2.1/32".parse()?`.
     ///
     /// **Name the header to which your proxies append, or which they replace**, such as `x-forwarded-for` or
-    /// `cf-connecting-ip`. This header alone is read. One that your proxies pass on as it came is the client's own text.
-    /// It is a list of addresses, each with or without a port; several lines are one list. `Forwarded` of RFC 7239 is not
-    /// read. In a network of all addresses each client is believed.
+    /// `cf-connecting-ip`; one that they pass on as it came is the client's own text. No other header is read. It is a list of
+    /// addresses, each with or without a port; several lines are one list. In a network of all addresses each client is believed.
     ///
-    /// The list is read from its end, as long as the addresses are trusted. An entry that is no address (`unknown`,
-    /// `_hidden`, an empty one) ends it: the client is then the proxy that wrote the entry, and all such clients share
-    /// its limit. Without the header the client is the proxy itself, as in its own health checks.
+    /// The list is read from its end, as long as the addresses are trusted. Another entry (`unknown`, `_hidden`, an empty one)
+    /// ends it: the client is then the proxy that wrote the entry. Without the header it is the proxy itself.
     ///
     /// # Panics
     ///

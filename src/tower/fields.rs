@@ -86,8 +86,8 @@ fn effective_window(limit: &Limit<u32>) -> Option<u128> {
 mod tests {
     use super::*;
     use crate::{
-        AllOf, FixedWindow, Gcra, InFlight, LeakyBucket, Limiter, ManualClock, Policy, RateLimiter,
-        Same, SlidingWindowLog, SmoothBursty, TokenBucket, block_on,
+        AllOf, FixedWindow, InFlight, LeakyBucket, Limiter, ManualClock, Policy, RateLimiter, Same,
+        SlidingWindowLog, SmoothBursty, TokenBucket, block_on,
     };
 
     fn shown(headers: &HeaderMap) -> String {
@@ -106,16 +106,6 @@ mod tests {
         let mut headers = HeaderMap::new();
         add_limits(&mut headers, None, limits);
         shown(&headers)
-    }
-
-    #[test]
-    fn a_window_is_told_as_it_is() {
-        let window = FixedWindow::new(100, Duration::from_secs(60));
-        assert_eq!(after(window, 30), "\"default\";q=100;w=60 | \"default\";r=70;t=60");
-        let bucket = TokenBucket::new(crate::Rate::per_minute(100.0), 20);
-        assert_eq!(after(bucket, 20), "\"default\";q=20;w=12 | \"default\";r=0;t=12");
-        let gcra = Gcra::new(15, 30, Duration::from_secs(60));
-        assert_eq!(after(gcra, 1), "\"default\";q=16;w=32 | \"default\";r=15;t=2");
     }
 
     #[test]

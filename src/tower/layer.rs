@@ -15,8 +15,7 @@ use crate::policy::Cost;
 ///
 /// - All services that it makes and their clones share the limiter. A clone has its own readiness.
 /// - A service is ready when the inner service is ready and a permit is granted, in FIFO order. `call` spends the permit,
-///   dropping a ready service returns it. The permit counts from the moment at which the service is ready: call it soon. A
-///   service that is kept keeps its permit, or its position in the queue.
+///   dropping a ready service returns it. Call a ready service soon: it keeps its permit.
 /// - An [`InFlight`](crate::InFlight) place is held until the response body is read or dropped, the call fails, or
 ///   its future is dropped.
 /// - If the limiter refuses, the future of `call` returns the boxed [`tollgate::Error`](crate::Error), and the inner service is
@@ -94,17 +93,13 @@ impl<C: Cost> RateLimitLayer<C> {
 
 /// Makes each call wait for a cost, or a limiter, that depends on the request: for clients.
 ///
-/// Made by [`RateLimitLayer::by`] and [`RateLimitLayer::learn`]. It differs from [`RateLimitLayer`] in one point:
-/// `poll_ready` has not seen the request, so the call waits in the future of `call`, for its permits and then for a
-/// clone of the inner service. So a `LoadShed` around it sheds nothing, and a `Buffer` hands on all requests: bound the
-/// waits by [`max_wait`](Self::max_wait) or by the limiter's queue. The inner service must be `Clone`; a `Buffer` around
-/// it is.
+/// Made by [`RateLimitLayer::by`] and [`RateLimitLayer::learn`]. `poll_ready` has not seen the request, so the future of `call`
+/// waits, for its permits and then for a clone of the inner service. So a `LoadShed` around it sheds nothing, and a `Buffer`
+/// hands on all requests: bound the waits by [`max_wait`](Self::max_wait) or by the limiter's queue. The inner service must be
+/// `Clone`; a `Buffer` around it is.
 ///
-/// The closures see the request without its body. Put what depends on the body into the extensions of the request.
-/// If only the answer tells the true cost, settle the grant from
-/// [`ResponseBody::take_grant`](super::ResponseBody).
-///
-/// A request whose cost is zero passes at once, whatever the limit.
+/// The closures see the request without its body: put what depends on it into the extensions. If only the answer shows the true
+/// cost, settle the grant from [`ResponseBody::take_grant`](super::ResponseBody). A request whose cost is zero passes at once.
 ///
 /// ```
 /// use tollgate::tower::RateLimitLayer;

@@ -66,7 +66,7 @@ fn text_goes_there_and_back() {
     for text in malformed {
         assert!(matches!(text.parse::<Rate>(), Err(InvalidRate::Malformed { .. })), "{text}");
     }
-    for text in ["0/s", "-1/min", "5/367d", "NaN/s", "inf/s", "1e300/h", "1e-300/day"] {
+    for text in ["0/s", "-1/min", "5/367d", "1000000001/s"] {
         assert!(matches!(text.parse::<Rate>(), Err(InvalidRate::OutOfRange { .. })), "{text}");
     }
 }
