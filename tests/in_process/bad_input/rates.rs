@@ -83,26 +83,14 @@ fn whole_numbers_that_are_no_rate_panic() {
 
 #[test]
 fn text_that_is_out_of_range_and_text_that_is_no_rate_give_different_errors() {
-    for text in [
-        "0/s",
-        "-0/s",
-        "-5/s",
-        "NaN/s",
-        "nan/min",
-        "inf/s",
-        "-inf/day",
-        "infinity/h",
-        "1e-9/day",
-        "1e10/s",
-        "0.5/day",
-        "1e400/s",
-    ] {
+    for text in ["0/s", "-0/s", "-5/s", "10000000000/s", "0.5/day"] {
         let error = text.parse::<Rate>().expect_err(text);
         assert!(matches!(error, InvalidRate::OutOfRange { .. }), "{text}: {error:?}");
     }
     for text in [
         "", " ", "/", "5", "5/", "/s", "5 s", "5//s", "5/s/s", "5/X", "5/ks", "five/s", "5,0/s",
-        "0x5/s", "5/-s", "5%/s", "∞/s", "\0/s", "5/秒",
+        "0x5/s", "5/-s", "5%/s", "∞/s", "\0/s", "5/秒", "NaN/s", "inf/s", "-inf/day", "1e-9/day",
+        "1e10/s",
     ] {
         let error = text.parse::<Rate>().expect_err(text);
         assert_eq!(error, InvalidRate::Malformed { text: text.to_owned() });
