@@ -99,10 +99,10 @@ impl Options {
         let &(words, kind, parameter) = option;
         for ((other, other_kind, _), ..) in &self.given {
             if *other == words {
-                return Err(Fault::new(at, format!("{words:?} is there twice")));
+                return Err(Fault::new(at, format!("{words:?} occurs twice")));
             }
             if other_kind.is_some() && kind.is_some() {
-                return Err(Fault::new(at, format!("{words:?} does not go with {other:?}")));
+                return Err(Fault::new(at, format!("{words:?} cannot be combined with {other:?}")));
             }
         }
         let mut value_at = at.clone();
@@ -128,8 +128,8 @@ impl Options {
         let has = |option: &&Words| option.1.is_some_and(|kind| kind.has(*parameter));
         let makes = OPTIONS.iter().filter(has).map(|option| format!("{:?}", option.0));
         let makes = makes.collect::<Vec<_>>().join(" or ");
-        let not = if of.is_empty() { String::new() } else { format!(", not with {of:?}") };
-        Err(Fault::new(at.clone(), format!("{words:?} goes with {makes}{not}")))
+        let not = if of.is_empty() { String::new() } else { format!(", not to {of:?}") };
+        Err(Fault::new(at.clone(), format!("{words:?} belongs to {makes}{not}")))
     }
 }
 
