@@ -61,7 +61,7 @@ pub fn client(limits: &str, learns: bool, http2: bool) -> ClientWithMiddleware {
     ClientBuilder::new(plain(http2)).with(middleware).build()
 }
 
-fn plain(http2: bool) -> reqwest::Client {
+pub fn plain(http2: bool) -> reqwest::Client {
     let builder = reqwest::Client::builder().no_proxy();
     let builder = if http2 { builder.http2_prior_knowledge() } else { builder };
     builder.build().expect("a client")

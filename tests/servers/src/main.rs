@@ -1,10 +1,12 @@
 //! Starts rate limiters that others wrote, calls each from a client behind a limit, and writes `docs/servers.md`.
 //!
 //! `servers install NAME..` prints what has to be installed; `servers run NAME..` runs them; `servers page` writes the
-//! page from all results so far. A name is a group (`nginx`) or a set-up (`nginx/burst-0-429`); none means all.
+//! page from all results so far; `servers pool` compares places in flight. A name is a group (`nginx`) or a set-up
+//! (`nginx/burst-0-429`); none means all.
 
 mod load;
 mod page;
+mod pool;
 mod server;
 mod setup;
 
@@ -14,6 +16,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -23,6 +26,8 @@ use load::Run;
 use server::Server;
 use setup::{Group, Setup, Target};
 
+/// What a call of the backend takes that is slow.
+const SLOW: Duration = Duration::from_millis(200);
 /// For how long a right limit is tried.
 const RIGHT_SECONDS: u64 = 62;
 /// What of the calls of the same limit without feedback it must reach, in percent.
@@ -182,7 +187,7 @@ fn line(name: &str, setup: &Setup, outcome: &Outcome) -> String {
 async fn run_all(names: &[String]) -> ExitCode {
     let at_once = env::var("SERVERS_AT_ONCE").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
     let tries_right = env::var("SERVERS_RIGHT").as_deref() != Ok("no");
-    let backend = server::backend().await;
+    let backend = server::backend(SLOW).await;
     let plan = Arc::new(Plan { places: Arc::new(Semaphore::new(at_once)), backend, tries_right });
     fs::create_dir_all(server::work().join("results")).expect("a folder");
     let mut jobs = JoinSet::new();
@@ -217,6 +222,7 @@ async fn main() -> ExitCode {
         "list" => chosen(&setup::read(), names).iter().for_each(|(name, ..)| println!("{name}")),
         "run" => return run_all(names).await,
         "page" => page::write(),
+        "pool" => return pool::run().await,
         _ => panic!("install, list, run or page"),
     }
     ExitCode::SUCCESS

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use crate::setup::{Group, Setup};
 
 /// Longer than any run: nothing is left if this program is killed.
-const LIFE: &str = "400";
+const LIFE: &str = "600";
 const START: Duration = Duration::from_secs(120);
 
 /// Ends the child, and what it has started, when it is dropped.
@@ -127,12 +127,12 @@ impl Drop for Server {
     }
 }
 
-/// What proxies pass calls to: `/slow` takes 0.2 s.
-pub async fn backend() -> u16 {
+/// What proxies pass calls to: `/slow` takes some time.
+pub async fn backend(slow: Duration) -> u16 {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
-    let slow = || async {
-        sleep(Duration::from_millis(200)).await;
+    let slow = move || async move {
+        sleep(slow).await;
         "ok\n"
     };
     let app = Router::new().route("/slow", get(slow)).fallback(any(|| async { "ok\n" }));
