@@ -1,69 +1,58 @@
 -- One limit at a key: takes permits, in the order of the calls, and changes the key. For every rule, and for several together.
---
 -- KEYS[1] is the key, and ARGV[1] the request, one packed string: a head, the rules, and what to do, each described where it is
 -- read. The reply is the number of the request, the sequence before it, and what each of the things to do reports. From a shell give
--- the format and the numbers, a word each, and the reply is a list. The first takes a permit of 5/s with a store of a second, and may
--- wait 0.25 s; the second asks for the state:
+-- the format and the numbers, a word each; the reply is a list then. The first takes a permit of 5/s, the second asks for the state:
 --
 --   redis-cli --eval limit.lua KEY , '<I4ddc1 dI4I4BBBB c1Bdddd c1I4ddBI4' 1 2 0 -  0 0 0 0 0 1 1  b 1 5 1000000 0 0  T 1 250000 250000 1 1
 --   redis-cli --eval limit.lua KEY , '<I4ddc1 dI4I4BBBB c1Bdddd c1' 1 2 0 -  0 0 0 0 0 1 1  b 1 5 1000000 0 0  Q
---
 -- All times are microseconds, and those in the state are counted from when it was written. What is stored or owed is a time, too:
 -- that in which it is earned. The kinds of rules: `a` to `d` are the parameters, `x` to `w` is the state.
---
---   b  SmoothBursty: a request waits for what was taken before it. a: the rate, b: how long the store takes to fill. x: the debt; below
---      zero it is the store. With d = 1 a LeakyBucket that is a queue: its capacity is c
---   w  SmoothWarmingUp. a: the rate, b: the warm-up, c: the cold factor. x: when the next ticket is free, y: the idle time in
---      store, zero when warm and b when cold, z: how far the last charge moved the ticket, w: the store before it
---   t  TokenBucket, Gcra: all permits of a request must be there. a: the rate, b: the capacity, c: the first content, d: a period;
---      tokens come in steps of it, counted from the epoch. x: minus the tokens, as if they came continuously, y: the number of the
---      last charge (its lower 32 bits), z: levels, see `note`. With d = -1 a LeakyBucket that is a meter
+--   b  SmoothBursty. a: the rate, b: the time of a full store. x: the debt, or below zero the store. d = 1: a LeakyBucket's queue for c
+--   w  SmoothWarmingUp. a: the rate, b: the warm-up, c: the cold factor. x: when the next ticket is free, y: the idle time in store,
+--      zero when warm and b when cold, z: how far the last charge moved the ticket, w: the store before it
+--   t  TokenBucket, Gcra. a: the rate, b: the capacity, c: the first content, d: a period; tokens come in steps of it, counted from
+--      the epoch. x: minus the tokens, as if they came continuously, y: the number of the last charge, z: see `note`. d = -1: a
+--      LeakyBucket's meter
 --   f  FixedWindow. a: the limit, b: the window, c: how far into a window the epoch was, -1 for windows that begin with their first
 --      charge. x: when the window began, y: what was granted in it, z: the number of its first charge
 --   s  SlidingWindowLog, SlidingWindowCounter. a: the limit, b: the window, c: a part of it, a nanosecond for a log. x: when the log
 --      began, from which its times are counted, y: all permits in it, z: the time of the last grant, w: for each part with a grant the
---      time of the last one, the permits, and the number of its first charge (the lower 32 bits); the oldest first
---   p  InFlight. a: how many places, b: how many this process holds, c: how long a lease on them lasts, d: how long the process counts
---      as waiting if it must wait, zero without waiters. x: from when times are counted, y: for each process its id, how much it
---      holds, when its lease ends; when its turn began, until when it waits, and for how much
---   o  LockOut: a refusal by one of the next b rules locks these for a; c and d are the first and the last number of the cost that
---      count there. x: the rest of the lock
+--      time of the last one, the permits, and the number of its first charge; the oldest first
+--   p  InFlight. a: how many places, b: what this process holds, c: how long a lease on that lasts, d: how long the process counts as
+--      waiting, or zero. x: from when times are counted, y: for each process its id, what it holds, when its lease ends; when its turn
+--      began, until when it waits, and for how much
+--   o  LockOut: a refusal by one of the next b rules locks these for a. c, d: the numbers of their costs. x: the rest of the lock
 --   i  Of several rules, in order. x: when the last booking is due. A rule that did not limit it must not let a later call pass it
 
--- The head begins with the number of the request. `stamp`: a whole number made of the kinds of the rules (times 2^33) and a hash of
--- their parameters (times 2). `keep`: how long the key lives beyond the time in which it is as new. `alone`: the kind of the rule if
--- there is only one, of the first four, and one run of calls, and no rank; else `-`.
+-- The head: the number of the request; a hash of the kinds of the rules (times 2^33) and of their parameters (times 2); how long the
+-- key lives beyond the time in which it is as new; the kind of a rule that has a usual call (below), else `-`.
 local request = ARGV[2] and struct.pack(unpack(ARGV)) or ARGV[1]
 local number, stamp, keep, alone = struct.unpack('<I4ddc1', request)
 local time = redis.call('TIME')
 local key, now = KEYS[1], time[1] * 1000000 + time[2]
 local blob = redis.call('GET', key)
 
--- What the rules do; a lone SmoothBursty does without, as to define functions costs as much as a decision.
+-- A lone SmoothBursty does without functions, as to define them costs as much as a decision.
 local past, note, ready, charge
 if alone ~= 'b' then
-  -- How long before `at` the last step of a clock with this period was. A step within the next half microsecond counts as
-  -- reached: the server's time is a number of 51 bits.
+  -- How long before `at` the last step of a clock with this period was, or half a microsecond after it: `now` has 51 bits.
   past = function(at, period, offset)
-    if period <= 0 then return 0 end
+    if period <= 1 then return 0 end
     local rest = math.fmod(now + at + offset, period)
     return rest > period - 0.5 and rest - period or rest
   end
 
-  -- How much of a charge of a bucket may still come back: the lowest levels since, as in src/policy/refund_levels.rs. A level is
-  -- what is missing from a full store. `lows` has up to four pairs, the latest first: a level, and the number of a charge. Of
-  -- that charge and later ones no more than the level comes back, and nothing of charges before the last pair.
-  --
-  -- The next charge finds `level`, and `last` is the number of the one before it. Less than a nanosecond is rounding.
+  -- How much of a charge of a bucket may still come back, as in src/policy/refund_levels.rs. A level is what is missing from a full
+  -- store. `lows` has up to four pairs, the latest first: a level, and the number of a charge. Of that charge and later ones no more
+  -- than the level comes back, and nothing of charges before the last pair. Notes that the charge after `last` finds `level`.
   note = function(lows, level, last)
     if level < 0.001 then return '' end
     if #lows == 48 then
-      -- Nearly always, under load: the new level and the latest one would become one.
+      -- Nearly always, under load: the new level becomes one with the latest.
       local one, _, two, _, three, _, four = struct.unpack('<dI4dI4dI4d', lows)
       local ratio = level / one
       if ratio > 1 and ratio < one / two and ratio < two / three and ratio < three / four then return lows end
     end
-    -- Higher levels before this one count no more.
     while lows ~= '' do
       local low, since = struct.unpack('<dI4', lows)
       if low < level then break end
@@ -81,17 +70,16 @@ if alone ~= 'b' then
     return lows
   end
 
-  -- When `n` permits of a rule are there.
+  -- When a rule grants `n` permits, and the state after a charge of them that is due at `at`.
   ready = function(kind, n, x, y, a, b, c, d)
     if kind == 'w' then return n * 1000000 / a > 4611686018427387.904 and math.huge or x end
     if kind == 'f' then return n > a and math.huge or y + n <= a and x or x + b end
     if n > b then return math.huge end
     local at = x + n * 1000000 / a
-    local since = past(at, d, 0)
+    local since = d > 1 and past(at, d, 0) or 0
     return since > 0.5 and at - since + d or at
   end
 
-  -- A charge of `n` permits, which is due at `at`. Returns the state after it.
   charge = function(kind, n, at, number, x, y, z, w, a, b, c, d)
     local span = n * 1000000 / a
     if kind == 'f' then
@@ -104,7 +92,7 @@ if alone ~= 'b' then
       return x, y + n, z
     elseif kind == 't' then
       -- No more than a full store is there, as seen from the last step.
-      local missing = x + b * 1000000 / a - at + past(at, d, 0)
+      local missing = x + b * 1000000 / a - at + (d > 1 and past(at, d, 0) or 0)
       z = note(z, missing, y)
       return x - (missing < -1 and missing or 0) + span, number % 4294967296, z
     end
@@ -121,8 +109,8 @@ if alone ~= 'b' then
   end
 end
 
--- The usual call, for half of what it costs below: of one rule, at a key under the same policy, and granted, or refused alone. What
--- does not end here begins again there: nothing has changed.
+-- The usual call, for half of what it costs below: one run of calls for one rule without a rank, at a key under the same policy, and
+-- granted, or refused alone. All else begins again there: nothing has changed.
 local shape, size = '<dddI4I2d', 38
 if alone == 'w' then shape, size = '<dddI4I2dddd', 62 end
 if alone == 'f' then shape, size = '<dddI4I2ddd', 54 end
@@ -141,7 +129,6 @@ if alone ~= '-' and blob and #blob == size then
       end
       if due > 0 then
         wait = math.ceil(due - 0.001)
-        -- A queue that may be full is looked at below.
         if wait > limit or alone == 'b' and d == 1 and x + span > c * 1000000 / a then break end
       else
         wait, due = 0, 0
@@ -155,14 +142,9 @@ if alone ~= '-' and blob and #blob == size then
       if values then values[granted] = wait * 4 end
     end
     if granted == calls then
-      -- When the rule is as new.
-      local idle = x + b
-      if alone == 'w' then
-        idle = idle - y
-      elseif alone == 't' then
-        idle, size, z, w = x + b * 1000000 / a + math.max(d, 0), 43 + #z, #z, z
-      end
-      if now + math.max(idle, 0) + keep + 1000000 <= deadline * 1000000 then
+      local new_at = alone == 'w' and x + b - y or x + b
+      if alone == 't' then new_at, size, z, w = x + b * 1000000 / a + math.max(d, 0), 43 + #z, #z, z end
+      if now + math.max(new_at, 0) + keep + 1000000 <= deadline * 1000000 then
         local state = struct.pack(shape, stamp, sequence, now, deadline, size, x, y, z, w)
         if size == #blob then
           redis.call('SETRANGE', key, '0', state)
@@ -178,78 +160,64 @@ if alone ~= '-' and blob and #blob == size then
   end
 end
 
--- All else. A function of its own, as the frame of one with so many variables costs a refusal a tenth, and with arguments, as to
--- capture a variable costs more. For the same reason calls are decided without a function.
+-- All else. A function of its own, as the frame of one with so many variables costs a refusal a tenth. It has arguments, and decides
+-- calls without functions, as to capture a variable costs more.
 return (function(request, number, stamp, keep, key, now, blob, past, note, ready, charge)
-
--- The rest of the head. `process`: who asks, for places in flight. `version` and `generation`: the rank of the policy. `idle`: whether
--- an absent key is one that was idle for long. `sets`: whether a policy is set. `width`: the numbers of a cost. `count`: the rules.
+-- The rest of the head: who asks; the rank of the policy; whether an absent key was idle for long; whether a policy is set; then
+-- numbers: those of a cost, and those of rules.
 local process, version, generation, idle, sets, width, count, at = struct.unpack('<dI4I4BBBB', request, 22)
 
--- The key: its stamp, plus one if it has a second head; the number of its last charge, counted from the microsecond in which it
--- began; when the state was true; a second before which it does not expire; its length (the lower 16 bits); the second head; the
--- state of each rule.
--- The second head, after a pause or with a rank: the rest of the pause, after its end how long ago that was, as a negative
--- number; how long what was owed before it takes; the rank; the rules, if there is a rank.
-local its, sequence, last, deadline, from = stamp, now, now, 0, 1
+-- The key: its stamp; the number of its last charge, counted from the microsecond in which it began; when it was written; a second
+-- before which it does not expire; its length (the lower 16 bits); the state of each rule. Before that, if the stamp is one more: the
+-- rest of a pause, negative after its end; how long what was owed before it takes; the rank, and the rules if there is one.
+local its, sequence, last, deadline, size, from = stamp, now, now, 0, nil, 1
 local pause, owed, rules, renewed = 0, 0, '', false
-if blob then
-  local size
-  if #blob > 29 then its, sequence, last, deadline, size, from = struct.unpack('<dddI4I2', blob) end
-  if size ~= #blob % 65536 then its = -1 end
-end
-if its ~= stamp or version > 0 or generation > 0 then
+if blob and #blob > 29 then its, sequence, last, deadline, size, from = struct.unpack('<dddI4I2', blob) end
+if blob and size ~= #blob % 65536 then its = -1 end
+if its ~= stamp or version + generation > 0 then
   -- Data of another program, or another kind of policy.
   if math.floor(its / 8589934592) ~= math.floor(stamp / 8589934592) then return struct.pack('<I4d', number, -1) end
   local its_version, its_generation = 0, 0
-  if its % 2 == 1 then
-    pause, owed, its_version, its_generation, rules, from = struct.unpack('<ddI4I4I2c0', blob, from)
-  end
+  if its % 2 == 1 then pause, owed, its_version, its_generation, rules, from = struct.unpack('<ddI4I4I2c0', blob, from) end
   -- The higher rank is in force, and of equal ranks the policy of the request. A policy that is set gets the highest.
   if sets == 1 then
     if its_version > version then version, generation = its_version, 0 end
     if its_version == version then generation = math.max(generation, its_generation) end
     stamp = its - its % 2
   elseif its_version > version or its_version == version and its_generation > generation then
-    local told = struct.pack('<I4ddd', number, -2, its_version, its_generation)
-    for i = 1, #rules, 34 do told = told .. rules:sub(i + 2, i + 33) end
-    return told
+    local parameters = rules:gsub('..(' .. ('.'):rep(32) .. ')', '%1')
+    return struct.pack('<I4ddd', number, -2, its_version, its_generation) .. parameters
   else
     renewed = blob and (its - its % 2 ~= stamp or its_version ~= version or its_generation ~= generation)
   end
 end
--- If the clock has gone back no time has passed.
 local elapsed = math.max(now - last, 0)
-if pause ~= 0 then
-  pause, owed = pause - elapsed, owed - elapsed
-  if pause == 0 then pause = -0.001 end
-end
+if pause ~= 0 then pause, owed = pause ~= elapsed and pause - elapsed or -0.001, owed - elapsed end
 -- After a change refunds of earlier charges return nothing, so the end of a pause does not matter any more.
 if renewed then sequence, pause = sequence + 1, math.max(pause, 0) end
 local before = sequence
--- Whether something must be written: also the time of a clock that has gone back, and what a process says of its places.
+-- Whether something must be written. If the clock has gone back no time has passed.
 local dirty = now < last
 
--- The rules: the kind, the number of the cost that counts there, or zero, and its parameters. Each passes from `last` to now. A
--- new policy is set after the state has passed to now under the one in the key.
+-- The rules: the kind, the number of the cost that counts there, or zero, and the parameters. The state passes from `last` to now;
+-- before a policy is set, under the one in the key.
 local rules_from, source, place, new_rules = at, request, at, nil
 at = at + 34 * count
 if sets == 1 and rules ~= '' then source, place = rules, 1 end
-local leaves, locks, entry, ends = {}, false, nil, nil
--- How long a process has its turn at places: long beside the time in which the next one notices its end.
-local turn = 100000
+-- A turn at places is long beside the time in which the next process notices its end.
+local leaves, locks, turn, entry, ends = {}, false, 100000, nil, nil
 for i = 1, count do
   local kind, share, a, b, c, d, following
   kind, share, a, b, c, d, place = struct.unpack('<c1Bdddd', source, place)
   local shape = kind == 't' and '<dI4Bc0' or kind == 'w' and '<dddd' or kind == 'f' and '<ddd' or kind == 's' and '<dddI4c0'
     or kind == 'p' and '<dI4c0' or '<d'
-  local x, y, z, w = 0, 0, 0, ''
+  local x, y, z, w = 0, kind == 'p' and '' or 0, 0, ''
   if blob then
     x, y, z, w, following = struct.unpack(shape, blob, from)
     from = following or w or z or y
     x = x - elapsed
     if kind == 'f' and now < last and x + b > 0 then
-      -- If the clock has gone back, the count is that of the window in which it is now.
+      -- The clock has gone back: the count is that of the window in which it is now.
       x = math.max(x, 0)
       if c >= 0 then x = x - math.max(past(x, b, c), 0) end
     end
@@ -262,11 +230,9 @@ for i = 1, count do
   elseif kind == 'f' then
     -- A new one began long ago: otherwise a longer window that is set later would have begun already.
     x = -4503599627370496
-  elseif kind == 'p' then
-    y = ''
   end
   if kind == 't' and (renewed or not blob) then y, z = sequence % 4294967296, '' end
-  local p = {kind = kind, share = share, a = a, b = b, c = c, d = d, x = x, y = y, z = z, w = w}
+  local p = {kind = kind, share = share, a = a, b = b, c = c, d = d, x = x, y = y, z = z, w = w, shape = shape}
   leaves[i], locks = p, locks or kind == 'o'
   if kind == 's' then
     -- Entries from `first` to `final`, those up to `kept` as they are in `w`. `over` has others, so that no call copies a long log.
@@ -278,8 +244,7 @@ for i = 1, count do
     end
     -- When the part of the window ends to which a time of the log belongs, from now.
     ends = function(p, time)
-      local at = p.x + time
-      return p.b + (p.c <= 1 and at or at - past(at, p.c, 0))
+      return p.b + p.x + time - past(p.x + time, p.c, 0)
     end
     -- Forgets the entries that have ended by now, not those that will have at a grant: a caller that is booked ahead may leave.
     while sets == 0 and p.first <= p.final do
@@ -288,8 +253,8 @@ for i = 1, count do
       p.first, p.y = p.first + 1, p.y - permits
     end
   elseif kind == 'p' then
-    -- A process sets its own entry in each request, so the next request repairs a lost reply. One that sends no more loses what it
-    -- holds when its lease ends, and stops waiting when its next request is overdue.
+    -- A process sets its own entry in each request, so the next one repairs a lost reply, and renews its lease in time. A dead process
+    -- loses what it holds when its lease ends, and stops waiting when its next request is overdue.
     local held, leased, settled, age = 0, 0, 0, -x
     p.since, p.waits, p.wants, p.needs, p.others, p.w, p.z = age - turn, 0, 0, 0, 0, '', {}
     for i = 1, #y, 40 do
@@ -303,46 +268,26 @@ for i = 1, count do
         p.others = p.others + n
       end
     end
-    -- From here on `y` is the share of each process that waits, `z` has the others that wait, and `w` all others.
+    -- Now `y` is the share of each process that waits, `z` has the others that wait, and `w` all others.
     p.y = math.floor((a - settled) / (#p.z + 1))
-    -- Each request renews the lease in time.
     if held ~= b or b > 0 and leased - age < c * 0.7 then dirty = true end
     if d == 0 and p.waits > age then p.waits, dirty = 0, true end
   end
 end
 
--- What is reported; the numbers of the cost that is asked for. When the call before is due: a window of a grid that was changed may
--- begin earlier. Whether it is unknown for how long a call must wait. Where the state is reported, in the end.
-local values, cost, latest, opaque, states_at = {}, nil, 0, false, nil
--- A call that must wait for a later request blocks those behind it: they are projected on a copy of the rules, as if all calls
--- before them had been charged. `real`: the rules as they are.
-local real, gone
-local forget, owes, tell, tell_time, available, halt, refund, set
-
+-- What is reported, and where the state is. When the call before is due: after a change of its grid a window may begin earlier. A
+-- call that must wait for a later request blocks those behind it: they are projected on a copy of the `real` rules, as if all before
+-- them had been charged, unless it is `opaque` for how long.
+local values, states_at, cost, latest, opaque, real, gone = {}, {}, nil, 0, false, nil, nil
+local owes, available, halt
 if request:byte(at) ~= 84 then -- T
-  -- No earlier charge of a bucket comes back.
-  forget = function(p)
-    if p.kind == 't' then p.y, p.z = (sequence + 1) % 4294967296, '' end
-  end
-
-  -- Of these rules `x` is a debt.
+  -- Whether `x` of a rule is a debt. Idle time goes into the store of a SmoothWarmingUp.
   owes = function(p)
-    -- Idle time goes into the store of a SmoothWarmingUp.
     if p.kind == 'w' and p.x <= -1 then p.x, p.y = 0, math.min(p.y - p.x, p.b) end
     return p.kind == 'b' or p.kind == 'w' or p.kind == 't'
   end
 
-  tell = function(value)
-    values[#values + 1] = value
-  end
-
-  -- A time as it is told; -1 if it is not known.
-  tell_time = function(time, is_known)
-    tell(is_known and math.ceil(math.min(math.max(time - 0.001, 0), 9007199254740991)) or -1)
-  end
-
-  -- How many permits rules would grant now, and at most, for each number of a cost: the least counts. Down to whole permits,
-  -- without losing one to rounding errors.
+  -- How many permits rules would grant now, and at most, for each number of a cost: the least counts. Rounding errors cost no permit.
   available = function(from, to)
     local there, limits = {}, {}
     for i = 1, width do there[i], limits[i] = 4294967295, 4294967295 end
@@ -386,113 +331,22 @@ if request:byte(at) ~= 84 then -- T
     end
     return longest
   end
-
-  -- Returns `n` permits of a charge to a rule.
-  refund = function(p, n, all, ago, its_number)
-    local kind, x, each, is_last = p.kind, p.x, 1000000 / p.a, its_number == sequence
-    -- A refund gives no credit across a pause, even one that has ended: only the debt beyond its end comes back, and that only
-    -- if nothing was charged since, where the key does not say how much that was.
-    local is_paid = ago < 0 or pause + ago > 0 and pause ~= 0 and sequence - its_number > 1
-    if kind == 't' then
-      -- No more than the lowest level since, and the levels since would have been lower by as much. If it is the last charge and all
-      -- of it, the one before it is the last again. What the store has no room for is cut off by the next charge.
-      local function age(number) return (sequence - number) % 4294967296 end
-      local lows, its, later, after, back = p.z, age(its_number), age(p.y), 0, n * each
-      while its > later and after < #lows do
-        local low, since = struct.unpack('<dI4', lows, after + 1)
-        back, later, after = math.min(back, low), age(since), after + 12
-      end
-      if its > later or its < age(p.y) then return end
-      local is_undone = after == 0 and n == all
-      p.x, p.y, p.z = x - back, is_undone and (p.y - 1) % 4294967296 or p.y, ''
-      for place = #lows - 11, 1, -12 do
-        local low, since = struct.unpack('<dI4', lows, place)
-        if not is_undone or age(since) > its then p.z = note(p.z, place < after and low - back or low, since) end
-      end
-    elseif kind == 'b' and is_last then
-      p.x = x - n * each
-    elseif kind == 'w' and is_last and p.z >= 0 then
-      -- Exact, as if only the rest had been charged. The charge before that one is unknown then, and z is -1.
-      p.x, p.y, p.z = x - p.z, p.w, -1
-      if n < all then p.x, p.y, p.z, p.w = charge(kind, all - n, -ago, sequence, p.x, p.y, p.z, p.w, p.a, p.b, p.c, p.d) end
-    elseif (kind == 'b' or kind == 'w') and not is_paid then
-      -- At the stable price. No more than time has not replenished already, and no more than the store holds; and nothing before
-      -- the charge is due: others are booked behind it, and the next caller would be due together with the last of them.
-      p.x = x - math.max(math.min(n * each, all * each - ago, kind == 'b' and p.b or math.huge), 0)
-    elseif kind == 'f' and its_number >= p.z and ago + x < 2147483648 then
-      -- Exact within the window, which keeps its start; after it there is nothing to return. Only the lower bits of a
-      -- sequence are known: if the charge is older than the window by half their range, it is another one.
-      p.y = math.max(p.y - n, 0)
-    elseif kind == 's' then
-      -- Exact. The entry is the last one whose first charge was not later. Older than that by half the range is another one.
-      local low, high = p.first - 1, p.final
-      while low < high do
-        local middle = math.ceil((low + high) / 2)
-        local _, _, number = entry(p, middle)
-        if (sequence - number) % 4294967296 >= sequence - its_number then low = middle else high = middle - 1 end
-      end
-      if low < p.first then return end
-      local time, permits, number = entry(p, low)
-      if ago + time + x > 2147483648 + p.c then return end
-      n = math.min(n, permits)
-      p.y, p.over[low] = p.y - n, {time, permits - n, number}
-      p.kept, p.looked = math.min(p.kept, low - 1), nil
-      -- Where nothing is left of the last entry, the one before it is the newest.
-      permits = low < p.final and 1 or permits - n
-      while permits == 0 do
-        p.final, p.z, permits = p.final - 1, 0, 1
-        if p.first <= p.final then p.z, permits = entry(p, p.final) end
-      end
-    end
-  end
-
-  -- Sets the parameters of a rule. Of windows, what was granted counts until the end of a new window with the old start. A lock
-  -- that has begun keeps its end.
-  set = function(p, a, b, c, d)
-    owes(p)
-    if p.kind == 'b' then
-      -- What is stored or owed keeps its time.
-      p.x = math.max(p.x, -p.b)
-    elseif p.kind == 'w' then
-      p.y = math.min(p.y, b)
-    elseif p.d < 0 then
-      -- A meter keeps its content. In a pause that is the content at its end, when a meter is full.
-      local rest = math.max(pause, 0)
-      p.x = (p.x + p.b * 1000000 / p.a - rest) * p.a / a + rest - b * 1000000 / a
-      if pause > 0 then p.x = math.max(p.x, rest) end
-    elseif p.kind == 't' then
-      -- What was stored at the last step keeps its number, debt keeps its time. Where the steps change, the earlier one of the
-      -- last steps counts.
-      local since = math.max(past(0, d, 0), past(0, p.d, 0))
-      local held = p.x + since
-      if held < 0 then held = math.max(held * p.a, -p.b * 1000000, -b * 1000000) / a end
-      p.x = held - since
-    end
-    if p.kind == 'p' then p.a = a else p.a, p.b, p.c, p.d = a, b, c, d end
-    forget(p)
-  end
 end
 
 -- What to do: calls, or else changes, in this order. Each is a letter, and its arguments. A cost has `width` numbers of four bytes.
---
---   T  takes permits: how many equal calls; how far ahead each may be booked; how long it waits at most; whether it is
---      new; the cost. Reports wait x 4 + verdict of each call: 0 booked, 1 later, 2 refused, 3 queue full. Waits are cut off at
---      2^49 - 1; 2^49 + the least wait if it is unpredictable; 2^50 if it never ends. Of several rules, the one that limits follows
+--   T  takes permits: how many equal calls; how far ahead each may be booked; how long it waits at most; whether it is new; the cost.
+--      Reports wait x 4 + verdict of each: 0 booked, 1 later, 2 refused, 3 queue full; and of several rules the one that limits. A wait
+--      is at most 2^49 - 1; 2^49 more if it is unpredictable, and then the least; 2^50 if it never ends
 --   S  settles: a cost that is charged whether it is ready or not
---   D  asks for each limit, for a cost: reports how many there are, the available permits of each, and when more than that and
---      at least the cost is available, or -1
---   R  refunds: cost; the whole cost charged under the same sequence; how long ago it was due; the lower 32 bits of the
---      sequence; whether the whole cost is refunded
---   P  pauses for this long
---   E  ends a pause
---   N  sets a policy: its stamp and rules. Reports its rank
---   H  writes the key: what the process holds, or only to see whether that is permitted
---   X  deletes the key, after all other changes
---   Q  asks for the state: reports the available permits, the limit, how long a pause lasts, and as it is after all of the request
---      when all permits are available again and how long the key lives at least, or -1 for what is not known
+--   D  asks for each limit, for a cost: how many there are, what is available of each, and when more than that and the cost is, or -1
+--   R  refunds: a cost; all that is charged under its number; how long ago that was due; the number (its lower 32 bits); whether it is all
+--   P  pauses for a time; E ends a pause; N sets a policy: its stamp and rules, and reports its rank
+--   H  writes the key, with what the process holds, or to see whether that is permitted; X is the last, and deletes it
+--   Q  asks for the state: what is available, the limit, and then when all is available again, how long a pause lasts and how long
+--      the key lives at least, or -1 for what is not known
 while at <= #request do
-  local what
-  what, at = struct.unpack('c1', request, at)
+  local what = request:sub(at, at)
+  at = at + 1
   if what == 'T' or what == 'S' or what == 'D' then
     local calls, limit, patience, fresh, limits = 1, 0, 0, 0, {}
     if what == 'T' then calls, limit, patience, fresh, at = struct.unpack('<I4ddB', request, at) end
@@ -504,7 +358,7 @@ while at <= #request do
         if leaves[i].share > 0 then limits[#limits + 1] = i end
       end
       calls = math.max(#limits, 1)
-      tell(calls)
+      values[#values + 1] = calls
     end
     for call = 1, calls do
       local first, final, shut, charged = 1, count, 0, nil
@@ -518,31 +372,26 @@ while at <= #request do
         local there = available(first, final)
         for j = 1, width do
           if shut > 0.001 then there[j] = 0 end
-          tell(there[j])
+          values[#values + 1] = there[j]
           cost[j] = math.max(asked[j], there[j] + 1)
         end
       end
-
-      -- When the rules are ready, and the one that is last, as it limits; whether that is unpredictable, which counts as later than
-      -- all others; and when a queue has room for a caller that waits. Behind others the refusal of a call locks by the rules as they
-      -- are, so these are asked first.
+      -- When the rules are ready, and the last of them, as it limits; whether that is unpredictable, which counts as later than all
+      -- else; and when a queue has room. The refusal of a call behind others locks by the real rules, so these are asked first.
       local after, unknown, part, longest, room
       for pass = real and locks and 1 or 2, 2 do
         local rules = pass == 1 and real or leaves
         after, unknown, part, longest, room = latest, false, 0, 0.001, 0
         for i = first, what == 'S' and 0 or final do
           local p, ready_at, blind = rules[i], 0, false
-          local n, kind = cost[p.share] or 1, p.kind
+          local n, kind = cost[p.share] or 0, p.kind
+          if kind == 'o' then for share = p.c, p.d do n = n + cost[share] end end
+          -- A rule for which the call costs nothing does not limit it.
+          if n == 0 and count > 1 and kind ~= 'i' then kind = nil end
           if kind == 'o' then
-            n = 0
-            for share = p.c, p.d do n = n + cost[share] end
-          end
-          if n == 0 and count > 1 then
-            -- It costs nothing there.
-          elseif kind == 'o' then
             ready_at = p.x
           elseif kind == 'i' then
-            if p.x > after then after = p.x end
+            after = math.max(after, p.x)
           elseif kind == 'b' then
             -- No request of a smooth rule takes longer than 2^62 ns.
             ready_at = (n * 1000000 / p.a > 4611686018427387.904 or p.d == 1 and n > p.c) and math.huge or p.x
@@ -554,7 +403,7 @@ while at <= #request do
             end
           elseif kind == 's' then
             -- When enough permits have left the window; not before an earlier caller. The next call goes on where this one has
-            -- looked: `sum` permits are before that, and `less` before the last entry.
+            -- looked: `sum` permits are before that, and `less` before the entry before.
             local over = n > p.a and 0 or p.y + n - p.a
             if over > 0 and (not p.looked or over <= p.less) then p.looked, p.sum, p.less = p.first, 0, 0 end
             while over > 0 and p.sum < over do
@@ -564,10 +413,9 @@ while at <= #request do
             ready_at = n > p.a and math.huge or p.x + p.z
             if over > 0 then ready_at = math.max(ready_at, ends(p, (entry(p, p.looked - 1)))) end
           elseif kind == 'p' then
-            -- A process that releases and takes in one request would never leave a place to others. So while others wait, each
-            -- waiting process has a share of the places, and the remainder of the division goes round in turns: beyond its share a
-            -- process takes until its turn is over, and after that if no other turn began earlier. For a process that has waited
-            -- for a turn for more than its share and one place the others leave room, as it would never fit beside them.
+            -- While others wait, each waiting process has a share of the places, and the remainder goes round in turns: beyond its
+            -- share a process takes until its turn is over, and after that if no other turn began earlier. For one that has waited for
+            -- a turn for more than its share and one place the others leave room, as it would never fit beside them.
             local share, age = p.y, -p.x
             local small, large, mine = p.b + n <= share, p.b + n > share + 1 and age - p.since > turn, p.b <= share
             for j = 1, (small or age - p.since >= turn) and #p.z or 0 do
@@ -579,42 +427,36 @@ while at <= #request do
             blind = p.b + p.others + n > p.a or not mine
             if n > p.a then ready_at = math.huge end
             p.needs = blind and n or 0
-          else
+          elseif kind then
             ready_at = ready(kind, n, p.x, p.y, p.a, p.b, p.c, p.d)
           end
-          if ready_at > after then after = ready_at end
+          after = math.max(after, ready_at)
           if blind and not unknown or ready_at > longest and (blind or not unknown) then
             part, longest, unknown = i, math.max(ready_at, 0.001), blind or unknown
           end
           if locks then p.wait, p.blind = ready_at, blind end
-          if ready_at == math.huge then
-            part, unknown = i, false
-            break
-          end
         end
         if pause > after then after, part = pause, 0 end
         unknown = unknown or opaque
       end
-
       -- Due within a thousandth of a microsecond is due.
       local wait, verdict = after > 0 and math.ceil(after - 0.001) or 0, 2
       if what == 'S' then
         charged = 0
       elseif what == 'D' then
-        tell_time(math.max(after, shut), not unknown and after < math.huge)
+        values[#values + 1] = (unknown or after == math.huge) and -1 or math.ceil(math.max(after, shut, 0.001) - 0.001)
       elseif after == math.huge then
-        -- More than it ever has.
         wait, unknown = 1125899906842624, false
       elseif wait > patience or unknown and patience == 0 then
         -- Only the refusal of a new call locks: a waiter that is late is not refused by the rule.
         local rules = real or leaves
         for i = 1, locks and fresh == 1 and count or 0 do
           local p = rules[i]
-          if p.kind == 'o' and p.x <= 0 and p.a > 0 then
+          if p.kind == 'o' and p.x <= 0 then
             for j = i + 1, i + p.b do
-              if rules[j].blind or rules[j].wait > 0.001 then p.x, dirty = p.a, true end
+              if rules[j].blind or rules[j].wait > 0.001 then p.x, leaves[i].x, dirty = p.a, p.a, true end
             end
-            if p.x > 0 then wait, leaves[i].x = math.max(wait, math.ceil(p.x - 0.001)), p.x end
+            wait = math.max(wait, math.ceil(p.x - 0.001))
           end
         end
       elseif room > 0 and wait > 0 and fresh == 1 then
@@ -627,7 +469,6 @@ while at <= #request do
           real, leaves = leaves, {}
           for i = 1, count do
             local p, copy = real[i], {}
-            -- The process waits for a place.
             local span = math.min(p.d, patience)
             if p.kind == 'p' and p.needs > 0 and span > 0 then
               if p.waits + p.x < span / 2 then dirty = true end
@@ -638,7 +479,6 @@ while at <= #request do
             leaves[i] = copy
           end
         end
-        -- Behind a call whose wait is unpredictable nothing is projected.
         if not opaque then charged, opaque = math.max(after, 0), unknown end
       end
       if what == 'T' then
@@ -646,18 +486,15 @@ while at <= #request do
         values[#values + 1] = wait * 4 + verdict
         if count > 1 then values[#values + 1] = part end
       end
-
-      -- Charges the cost to each rule.
       for i = 1, charged and count or 0 do
         local p = leaves[i]
-        local n, kind = cost[p.share] or 1, p.kind
-        if n == 0 and count > 1 or kind == 'o' then
-          -- It costs nothing there.
-        elseif kind == 'i' then
-          if charged > p.x then p.x = charged end
+        local n, kind = cost[p.share] or 0, p.kind
+        if kind == 'i' then
+          p.x = math.max(p.x, charged)
+        elseif kind == 'o' or n == 0 and count > 1 then
+          kind = nil
         elseif kind == 'b' then
-          -- Within a microsecond of a full store it stays as it is: waits are rounded up to whole microseconds, and with a burst of
-          -- zero each grant would lose the difference.
+          -- Within a microsecond of a full store it stays: waits are rounded up, and without a store each grant would lose that.
           p.x = (p.x < charged - p.b - 1 and charged - p.b or p.x) + n * 1000000 / p.a
         elseif kind == 's' then
           local j, time, total, its_number = p.final + 1, math.max(charged - p.x, p.z), n, (sequence + 1) % 4294967296
@@ -678,7 +515,7 @@ while at <= #request do
           p.b, p.waits = p.b + n, 0
         end
       end
-      if charged then latest = charged end
+      latest = charged or latest
       if charged and not real then sequence, dirty = sequence + 1, true end
     end
   elseif what == 'R' then
@@ -686,98 +523,153 @@ while at <= #request do
     local ago, its_number, is_all = r[2 * width + 1], r[2 * width + 2], r[2 * width + 3]
     at, its_number = r[2 * width + 4], sequence - (sequence - its_number) % 4294967296
     -- If the key is lost, so is the charge.
-    if blob then
-      for i = 1, count do
-        local p = leaves[i]
-        if p.share > 0 and r[p.share] > 0 then refund(p, r[p.share], r[width + p.share], ago, its_number) end
+    for i = 1, blob and count or 0 do
+      local p = leaves[i]
+      local n, all = r[p.share] or 0, r[width + p.share]
+      local kind, x, each, is_last = n > 0 and p.kind, p.x, 1000000 / p.a, its_number == sequence
+      -- No credit across a pause, even one that has ended: only the debt beyond its end comes back, and that only if nothing was
+      -- charged since, where the key does not say how much that was.
+      local is_paid = ago < 0 or pause + ago > 0 and pause ~= 0 and sequence - its_number > 1
+      if kind == 't' then
+        -- No more than the lowest level since, and the levels since would have been lower by as much. If it is all of the last
+        -- charge, the one before it is the last again. What the store has no room for is cut off by the next charge.
+        local function age(number) return (sequence - number) % 4294967296 end
+        local lows, its, later, after, back = p.z, age(its_number), age(p.y), 0, n * each
+        while its > later and after < #lows do
+          local low, since = struct.unpack('<dI4', lows, after + 1)
+          back, later, after = math.min(back, low), age(since), after + 12
+        end
+        if its <= later and its >= age(p.y) then
+          local is_undone = after == 0 and n == all
+          p.x, p.y, p.z = x - back, is_undone and (p.y - 1) % 4294967296 or p.y, ''
+          for place = #lows - 11, 1, -12 do
+            local low, since = struct.unpack('<dI4', lows, place)
+            if not is_undone or age(since) > its then p.z = note(p.z, place < after and low - back or low, since) end
+          end
+        end
+      elseif kind == 'w' and is_last and p.z >= 0 then
+        -- Exact, as if only the rest had been charged. The charge before that one is unknown then, and z is -1.
+        p.x, p.y, p.z = x - p.z, p.w, -1
+        if n < all then p.x, p.y, p.z, p.w = charge(kind, all - n, -ago, sequence, p.x, p.y, p.z, p.w, p.a, p.b, p.c, p.d) end
+      elseif kind == 'b' or kind == 'w' then
+        -- At the stable price. If it is not the last charge no more than time has not replenished already, and no more than the store
+        -- holds; and nothing before it is due, or the next caller would be due together with the last one that is booked behind it.
+        local back = is_paid and 0 or math.max(math.min(n * each, all * each - ago, kind == 'b' and p.b or math.huge), 0)
+        p.x = x - (kind == 'b' and is_last and n * each or back)
+      elseif kind == 'f' and its_number >= p.z and ago + x < 2147483648 then
+        -- Exact within the window. Only the lower bits of a number are known: what is older by half their range is another one.
+        p.y = math.max(p.y - n, 0)
+      elseif kind == 's' then
+        -- Exact. The entry is the last one whose first charge was not later.
+        local low, high = p.first - 1, p.final
+        while low < high do
+          local middle = math.ceil((low + high) / 2)
+          local _, _, number = entry(p, middle)
+          if (sequence - number) % 4294967296 >= sequence - its_number then low = middle else high = middle - 1 end
+        end
+        if low >= p.first and ago + entry(p, low) + x <= 2147483648 + p.c then
+          local time, permits, number = entry(p, low)
+          n = math.min(n, permits)
+          p.y, p.over[low], p.kept, p.looked = p.y - n, {time, permits - n, number}, math.min(p.kept, low - 1), nil
+          -- An entry without permits is not the last one.
+          permits = low < p.final and 1 or permits - n
+          while permits == 0 do
+            p.final, p.z, permits = p.final - 1, 0, 1
+            if p.first <= p.final then p.z, permits = entry(p, p.final) end
+          end
+        end
       end
-      if pause ~= 0 then halt(pause) end
-      -- The charge is undone: the one before it is the last now.
-      if its_number == sequence and is_all == 1 then sequence = sequence - 1 end
-      dirty = true
     end
+    if pause ~= 0 then halt(pause) end
+    -- If the last charge is undone, the one before it is the last.
+    if blob and its_number == sequence and is_all == 1 then sequence = sequence - 1 end
+    dirty = dirty or blob
   elseif what == 'P' then
-    local duration
-    duration, at = struct.unpack('<d', request, at)
+    local duration, following = struct.unpack('<d', request, at)
     local longest = halt(duration, true)
     if pause <= 0 then owed = longest end
-    pause, sequence, dirty = math.max(pause, duration), sequence + 1, true
+    at, pause, sequence, dirty = following, math.max(pause, duration), sequence + 1, true
   elseif what == 'E' and pause > 0 then
-    -- What was halted is due at the end of the pause. It becomes due now, or when the debt is paid.
+    -- What was halted, and is due at the end of the pause, becomes due now, or when the debt is paid.
     local early = pause - math.max(owed, 0)
     for i = 1, early > 0 and count or 0 do
       local p = leaves[i]
       if owes(p) then p.x = p.x - early end
-      -- What was found in the pause was found at its end.
-      forget(p)
+      if p.kind == 't' then p.y, p.z = (sequence + 1) % 4294967296, '' end
     end
     pause, sequence, dirty = -0.001, sequence + 1, true
   elseif what == 'N' then
-    local theirs, place
-    theirs, place = struct.unpack('<d', request, at)
+    local theirs, place = struct.unpack('<d', request, at)
     new_rules, at = request:sub(place, place + 34 * count - 1), place + 34 * count
     generation = math.max(generation + 1, math.min(math.floor(now / 1000000), 4294967295))
     if not blob or theirs ~= stamp then
+      -- A window keeps its start, a lock that has begun its end, and of a SmoothBursty what is stored or owed its time.
       for i = 1, count do
-        local _, _, a, b, c, d = struct.unpack('<c1Bdddd', new_rules, 34 * i - 33)
-        set(leaves[i], a, b, c, d)
+        local p, _, _, a, b, c, d = leaves[i], struct.unpack('<c1Bdddd', new_rules, 34 * i - 33)
+        owes(p)
+        if p.kind == 'b' then
+          p.x = math.max(p.x, -p.b)
+        elseif p.kind == 'w' then
+          p.y = math.min(p.y, b)
+        elseif p.d < 0 then
+          -- A meter keeps its content. In a pause that is the content at its end, when a meter is full.
+          local rest = math.max(pause, 0)
+          p.x = (p.x + p.b * 1000000 / p.a - rest) * p.a / a + rest - b * 1000000 / a
+          if pause > 0 then p.x = math.max(p.x, rest) end
+        elseif p.kind == 't' then
+          -- What was stored at the last step keeps its number, debt its time. Where the steps change, the earlier last step counts.
+          local since = math.max(past(0, d, 0), past(0, p.d, 0))
+          local held = p.x + since
+          if held < 0 then held = math.max(held * p.a, -p.b * 1000000, -b * 1000000) / a end
+          p.x = held - since
+        end
+        if p.kind == 't' then p.y, p.z = (sequence + 1) % 4294967296, '' end
+        if p.kind == 'p' then p.a = a else p.a, p.b, p.c, p.d = a, b, c, d end
       end
       stamp, sequence, pause = theirs, sequence + 1, math.max(pause, 0)
     end
     dirty = true
-    tell(version)
-    tell(generation)
-  elseif what == 'X' then
-    gone = true
+    values[#values + 2], values[#values + 1] = generation, version
   elseif what == 'Q' then
     local there, limits = available(1, count)
-    for i = 1, width do tell(pause > 0 and 0 or there[i]) end
-    for i = 1, width do tell(limits[i]) end
-    states_at = states_at or {}
+    for i = 1, width do values[#values + 1] = pause > 0 and 0 or there[i] end
+    for i = 1, width do values[#values + 1] = limits[i] end
     states_at[#states_at + 1] = #values + 1
-    tell(-1)
-    tell_time(pause + 0.001, true)
-    tell(-1)
+    values[#values + 3], values[#values + 2], values[#values + 1] = -1, math.ceil(math.max(pause, 0)), -1
   end
-  -- To look takes no key over, but what was set and lost comes back. A limiter that is not idle when new is written even if the
-  -- first call is refused, or it would never fill.
-  if what == 'H' or what == 'T' and not blob and keep > 0 or renewed and (generation > 0 or what ~= 'Q' and what ~= 'D') then
-    dirty = true
-  end
+  -- To look takes no key over, but what was set and lost comes back. A limiter that is not idle when new must begin to fill.
+  dirty = dirty or what == 'H' or what == 'T' and not blob and keep > 0 or renewed and (generation > 0 or what ~= 'Q' and what ~= 'D')
+  gone = what == 'X'
 end
 
 -- The states of the rules; when all are as new, and whether that is unpredictable.
 local states, need, unknown = '', math.max(pause, 0), false
-for i = 1, (dirty or states_at) and count or 0 do
+for i = 1, (dirty or #states_at > 0) and count or 0 do
   local p = (real or leaves)[i]
   local kind, x, y, z, w = p.kind, p.x, p.y, p.z, p.w
-  local new_at, state = x, nil
-  if kind == 'w' then
-    new_at, state = x + p.b - y, struct.pack('<dddd', x, y, z, w)
+  local new_at, log = x, nil
+  if kind == 'b' or kind == 'f' then
+    new_at = x + p.b
+  elseif kind == 'w' then
+    new_at = x + p.b - y
   elseif kind == 't' then
-    new_at, state = ready(kind, p.b, x, y, p.a, p.b, p.c, p.d), struct.pack('<dI4Bc0', x, y, #z, z)
-  elseif kind == 'f' then
-    new_at, state = x + p.b, struct.pack('<ddd', x, y, z)
+    new_at, z, w = ready(kind, p.b, x, y, p.a, p.b, p.c, p.d), #z, z
   elseif kind == 's' then
     new_at = p.first <= p.final and ends(p, (entry(p, p.final))) or 0
-    local log = {w:sub(16 * p.first - 15, 16 * p.kept)}
-    for j = math.max(p.first, p.kept + 1), dirty and p.final or 0 do log[#log + 1] = struct.pack('<dI4I4', entry(p, j)) end
-    log = table.concat(log)
-    state = struct.pack('<dddI4c0', x, y, z, #log, log)
+    local pieces = {w:sub(16 * p.first - 15, 16 * p.kept)}
+    for j = math.max(p.first, p.kept + 1), dirty and p.final or 0 do pieces[#pieces + 1] = struct.pack('<dI4I4', entry(p, j)) end
+    log = table.concat(pieces)
+    w = #log
   elseif kind == 'p' then
     -- At the latest when the leases end. When those of others were written, the key was set to live until then.
     new_at, unknown = p.b > 0 and p.c or 0, unknown or p.b + p.others > 0
     if p.b > 0 or p.waits > -x then w = struct.pack('<dI4dddI4', process, p.b, p.c - x, p.since, p.waits, p.wants) .. w end
-    state = struct.pack('<dI4c0', x, #w, w)
-  else
-    if kind == 'b' then new_at = x + p.b end
-    state = struct.pack('<d', x)
+    y, z = #w, w
   end
-  states, need = i == 1 and state or states .. state, math.max(need, new_at)
+  states, need = states .. struct.pack(p.shape, x, y, z, w, log), math.max(need, new_at)
 end
 
--- Writes the key. One write carries the value and its expiry, which is set only when it has become too short, and then to twice the
--- time needed, but at most a day more.
+-- One write carries the value and its expiry, which is set only when it is too short: to twice the time needed, at most a day more.
 if gone then
   redis.call('DEL', key)
 elseif dirty then
@@ -787,23 +679,20 @@ elseif dirty then
     milliseconds = math.ceil((lives + math.min(lives, 86400000000)) / 1000) + 2000
     deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
-  if pause ~= 0 or version > 0 or generation > 0 then
-    local set = ''
-    if version > 0 or generation > 0 then set = new_rules or request:sub(rules_from, rules_from + 34 * count - 1) end
+  if pause ~= 0 or version + generation > 0 then
+    local set = version + generation == 0 and '' or new_rules or request:sub(rules_from, rules_from + 34 * count - 1)
     stamp, head = stamp + 1, struct.pack('<ddI4I4I2', pause, owed, version, generation, #set) .. set
   end
-  local size = (30 + #head + #states) % 65536
+  size = (30 + #head + #states) % 65536
   local value = struct.pack('<dddI4I2', stamp, sequence, now, deadline, size) .. head .. states
   if milliseconds then
     redis.call('SET', key, value, 'PX', milliseconds)
-  elseif #value == #blob then
-    redis.call('SETRANGE', key, '0', value)
   else
     redis.call('SET', key, value, 'KEEPTTL')
   end
 end
-for _, i in ipairs(states_at or {}) do
-  values[i] = unknown and -1 or math.ceil(math.min(math.max(need - 0.001, 0), 9007199254740991))
+for _, i in ipairs(states_at) do
+  values[i] = unknown and -1 or math.ceil(math.max(need - 0.001, 0))
   values[i + 2] = (blob or dirty) and math.max(math.ceil(deadline * 1000000 - now), 0) or -1
 end
 if ARGV[2] then return {number, before, unpack(values)} end
