@@ -647,7 +647,7 @@ local states, need, unknown = '', math.max(pause, 0), false
 for i = 1, (dirty or #states_at > 0) and count or 0 do
   local p = (real or leaves)[i]
   local kind, x, y, z, w = p.kind, p.x, p.y, p.z, p.w
-  local new_at, log = x, nil
+  local new_at, log = x, ''
   if kind == 'b' or kind == 'f' then
     new_at = x + p.b
   elseif kind == 'w' then
@@ -664,9 +664,9 @@ for i = 1, (dirty or #states_at > 0) and count or 0 do
     -- At the latest when the leases end. When those of others were written, the key was set to live until then.
     new_at, unknown = p.b > 0 and p.c or 0, unknown or p.b + p.others > 0
     if p.b > 0 or p.waits > -x then w = struct.pack('<dI4dddI4', process, p.b, p.c - x, p.since, p.waits, p.wants) .. w end
-    y, z = #w, w
+    y, z, log = #w, '', w
   end
-  states, need = states .. struct.pack(p.shape, x, y, z, w, log), math.max(need, new_at)
+  states, need = states .. struct.pack(p.shape, x, y, z, w, '') .. log, math.max(need, new_at)
 end
 
 -- One write carries the value and its expiry, which is set only when it is too short: to twice the time needed, at most a day more.
