@@ -492,7 +492,7 @@ while at <= #request do
         if kind == 'i' then
           p.x = math.max(p.x, charged)
         elseif kind == 'o' or n == 0 and count > 1 then
-          kind = nil
+          -- It costs nothing there.
         elseif kind == 'b' then
           -- Within a microsecond of a full store it stays: waits are rounded up, and without a store each grant would lose that.
           p.x = (p.x < charged - p.b - 1 and charged - p.b or p.x) + n * 1000000 / p.a
