@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# leaky-bucket 1.1.2 (crates.io): a permit each 10 ms, and the scheduler that is the default and called fair. Six tasks on two threads
-# take one after the other for two seconds.
+# leaky-bucket 1.1.2 (crates.io): a permit each 10 ms, and the scheduler that is the default and called fair. Six tasks on two
+# threads take one after the other for two seconds.
 #
 # Guess: each has a sixth of about 200.
 # Seen: the first task has all, and the others none at all. If each task sleeps for 5 ms after a permit, all have as many.

@@ -4,8 +4,8 @@
 #
 # Guess: one goes on at a time, 100 ms apart, since "over any window the units granted never exceed the capacity plus what the
 # rate accrues".
-# Seen: 20 of 205 at once. What a caller that leaves gives back, the next one that comes takes, and its time is then that of
-# the last waiter, which keeps its own. So while as many come as leave, all of them go on at the same moment.
+# Seen: 20 of 205 at once. A caller that leaves gives its time back, but no waiter moves forward: the next caller that comes
+# gets a time as late as the last waiter's. While as many come as leave, all of them get the same time.
 source "$(dirname "$0")/common.bash"
 
 cargo init --quiet --name seen --vcs none .
