@@ -51,13 +51,15 @@ const PATHS: &[Row] = &[
         limiter.try_acquire(1).expect("the first is granted");
         with(limiter, |limiter| limiter.try_acquire(1).is_err())
     }),
-    ("at a key, try_acquire, granted", 217, || {
+    // Nineteen more, and fourteen if refused, than with parking_lot: the standard library's mutex looks for panics, and is 9 KB
+    // less of a program.
+    ("at a key, try_acquire, granted", 231, || {
         at_keys(TokenBucket::new(Rate::every(MINUTE), u32::MAX), |limiter, key| {
             limiter.at(key).try_acquire(1).is_ok()
         })
     }),
     // With the time to wait, which this caller does not look at.
-    ("at a key, try_acquire, refused", 217, || {
+    ("at a key, try_acquire, refused", 211, || {
         at_keys(SmoothBursty::new(Rate::every(MINUTE)), |limiter, key| {
             limiter.at(key).try_acquire(1).is_err()
         })
