@@ -237,8 +237,8 @@ async fn forbidden_keys_are_not_tried_more_often_because_others_are_answered() {
     let before = nodes.0.forbidden.load(Ordering::SeqCst);
     drop(others.await.expect("no panic"));
     let tried = nodes.0.forbidden.load(Ordering::SeqCst) - before;
-    // No caller needs them.
-    assert!(tried <= 200, "{tried}");
+    // No caller needs them, so each has 20 probes in all.
+    assert!(tried <= 200 * 20, "{tried}");
     let before = nodes.0.forbidden.load(Ordering::SeqCst);
     let calls = callers(&limiter, "forbidden", 200, Instant::now() + ms(3_000));
     let others = callers(&limiter, "first", 100, Instant::now() + ms(3_000));
