@@ -4,8 +4,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::KeyLine;
-use super::request::BATCH;
-use super::roster::{Booking, KeyWaiter, Outcome, Stage, Turn};
+use super::roster::{BATCH, Booking, KeyWaiter, Outcome, Stage, Turn};
 use crate::error::Error;
 use crate::redis::options::Options;
 use crate::redis::script::Scripted;

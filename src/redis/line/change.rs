@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::request::BATCH;
-use super::roster::Booking;
+use super::roster::{BATCH, Booking};
 use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::policy::{Cost, Quota};

@@ -10,7 +10,7 @@ use crate::redis::script::Scripted;
 use crate::units::Nanos;
 
 /// After this many probes a key that no caller needs is left alone. There may be many such keys.
-const PROBES: u32 = 20;
+const PROBES: u32 = 30;
 
 /// Failures are in a row if no more than this and the deadline is between them.
 const IN_A_ROW: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::request::BATCH;
+use super::roster::BATCH;
 use crate::part::Part;
 use crate::policy::Cost;
 use crate::redis::context::Context;

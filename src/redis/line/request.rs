@@ -13,9 +13,6 @@ use crate::redis::script::{Scripted, script, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
-/// Maximum calls or changes in one request: a script blocks the server.
-pub(super) const BATCH: usize = 1024;
-
 /// How much longer the line waits for a task than that for a reply, at least: the error of the connection says more.
 const GRACE: Duration = Duration::from_millis(50);
 

@@ -6,12 +6,14 @@ use std::ops::Index;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::request::BATCH;
 use crate::error::{Error, QueueLimit};
 use crate::part::Part;
 use crate::policy::Cost;
 use crate::units::Nanos;
 use crate::wait_queue::{Arrival, Bounds, Place, WaitQueue, WaiterId, Waits};
+
+/// Maximum calls or changes in one request: a script blocks the server.
+pub(super) const BATCH: usize = 1024;
 
 /// Permits that Redis has charged to a waiter.
 #[derive(Clone, Copy, Debug)]
