@@ -169,7 +169,7 @@ impl<C: Cost> Roster<C> {
 
     /// The waiters without a booking.
     pub(super) fn unbooked(&self) -> impl Iterator<Item = WaiterId> {
-        self.queue.ahead_of(None)
+        std::iter::successors(self.head(), |&id| self.queue.behind(id))
     }
 
     /// The waiters without a booking that are not in the request in flight.
