@@ -22,6 +22,7 @@
 mod agreement;
 mod callers;
 pub(super) mod change;
+mod flight;
 mod lease;
 mod outage;
 mod pacing;
@@ -46,10 +47,10 @@ use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 use agreement::Agreement;
 use change::{Done, KeyChange, Outbox, Refund};
+use flight::Flight;
 use lease::Lease;
 use outage::KeyOutage;
 use pacing::Pacing;
-use request::Flight;
 use roster::{Booking, GrantInfo, Outcome, Roster};
 
 /// A line is kept for this long after its last use; and if a policy was set for its key.

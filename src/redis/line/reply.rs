@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::KeyLine;
 use super::change::{refuse_all, reports};
+use super::flight::{InFlightRequest, RequestKind};
 use super::pacing::{Batch, Head, Refusal};
-use super::request::{InFlightRequest, RequestKind};
 use super::roster::{Booking, Outcome};
 use crate::error::store::StoreError;
 use crate::error::{Error, QueueLimit};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::KeyLine;
 use super::change::{KeyChange, Refund};
+use super::flight::{Flight, InFlightRequest, RequestKind};
 use super::roster::Turn;
 use crate::redis::connection::{IDLE, Request};
 use crate::redis::health::SendPermission;
@@ -15,43 +16,6 @@ use crate::wait_queue::WaiterId;
 
 /// How much longer the line waits for a task than that for a reply, at least: the error of the connection says more.
 const GRACE: Duration = Duration::from_millis(50);
-
-/// The kind of a request, and the callers that wait for its reply.
-pub(crate) enum RequestKind<P: Scripted> {
-    Take(Vec<WaiterId>),
-    /// None to probe whether the server is back, or to renew the lease.
-    Change(Vec<KeyChange<P>>),
-}
-
-impl<P: Scripted> RequestKind<P> {
-    pub(super) const PROBE: Self = Self::Change(Vec::new());
-
-    pub(super) fn is_probe(&self) -> bool {
-        matches!(self, Self::Change(changes) if changes.is_empty())
-    }
-}
-
-pub(crate) struct InFlightRequest<P: Scripted> {
-    /// What it asks for, for each caller.
-    pub(crate) calls: Vec<Call<P::Cost>>,
-    pub(crate) kind: RequestKind<P>,
-    /// When it was sent.
-    pub(crate) at: Nanos,
-    /// The number of the policy of the request.
-    pub(crate) policy: u32,
-}
-
-/// A task that sends a request, and its request once that is sent. It belongs to the line, not to the task: if that
-/// stands still, the line goes on without it.
-pub(super) struct Flight<P: Scripted> {
-    /// Distinguishes it from earlier flights, whose tasks may still exist.
-    pub(super) number: u64,
-    /// When the task was started.
-    pub(super) at: Nanos,
-    /// When the line goes on without the task.
-    pub(super) until: Nanos,
-    pub(super) request: Option<InFlightRequest<P>>,
-}
 
 /// How long ago a charge was due, in nanoseconds by our clock, counted from the earliest possible time: to
 /// the caller's disadvantage.

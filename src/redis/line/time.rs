@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::KeyLine;
 use super::change::refuse_all;
-use super::request::{InFlightRequest, RequestKind};
+use super::flight::{InFlightRequest, RequestKind};
 use super::roster::Outcome;
 use crate::clock::Alarm;
 use crate::error::Error;
