@@ -57,8 +57,6 @@ pub struct Meter {
     /// When the quota is there again: all of it, or of a sliding window perhaps a part. If it comes back steadily,
     /// when all is.
     pub reset: Option<When>,
-    /// The length of the window.
-    pub window: Option<Duration>,
     /// Whether the server restores permits steadily until the reset, as a token bucket does.
     pub is_continuous: bool,
 }
@@ -78,7 +76,6 @@ impl Meter {
             limit: first.limit.or(second.limit),
             remaining: first.remaining,
             reset: first.reset.or(second.reset),
-            window: first.window.or(second.window),
             is_continuous: first.is_continuous || second.is_continuous,
         }
     }

@@ -39,7 +39,7 @@ pub struct FeedbackBuilder<L: OwnedLimiter> {
     limiter: L,
     pub(super) options: Options,
     reports: Reports,
-    search: Option<Search>,
+    search: Search,
     places: Option<u32>,
 }
 
@@ -123,13 +123,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// Without it calls go as the limiter says, until the server refuses one without a reason: what was learned can
     /// only be less than the limit.
     pub fn start(mut self, rate: Rate) -> Self {
-        self.search.get_or_insert_default().start = rate.as_per_second();
-        self
-    }
-
-    /// The greatest rate; none by default. It holds from the first call on.
-    pub fn ceiling(mut self, rate: Rate) -> Self {
-        self.search.get_or_insert_default().ceiling = rate.as_per_second();
+        self.search.start = rate.as_per_second();
         self
     }
 
@@ -164,7 +158,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// The seed of the random numbers that keep clients out of step, for tests. Zero: another one each time.
     #[doc(hidden)]
     pub fn seed(mut self, seed: u64) -> Self {
-        self.search.get_or_insert_default().seed = seed;
+        self.search.seed = seed;
         self
     }
 
@@ -174,8 +168,8 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
         let Self { limiter, options, mut reports, search, places } = self;
         let clock = limiter.clock().clone();
         reports.name = limiter.name().map(Into::into);
-        let state = State::new(search.map(Box::new), places, clock.now());
-        let gate = RateLimiter::reporting(state.gate(), &clock, reports);
+        let state = State::new(search, places, clock.now());
+        let gate = RateLimiter::reporting(state.gate, &clock, reports);
         let state = Mutex::new(state);
         let shared = Arc::new(Shared { limiter, gate, options, state });
         Feedback { shared, home: None }
@@ -198,8 +192,8 @@ impl<L: OwnedLimiter> Feedback<L> {
             is_alone: true,
             max_wait: MAX_WAIT,
         };
-        let reports = Reports::default();
-        FeedbackBuilder { limiter, options, reports, search: None, places: None }
+        let (reports, search) = (Reports::default(), Search::default());
+        FeedbackBuilder { limiter, options, reports, search, places: None }
     }
 }
 

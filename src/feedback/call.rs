@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 
 use super::answer::{Answer, Verdict};
-use super::gate::{Gate, LEARNED, STATED, Units, array};
+use super::gate::{Gate, Units};
 use super::headers::{Headers, Judged};
 use super::observer::Feedback;
 use super::places::Sent;
@@ -75,7 +75,11 @@ impl<L: OwnedLimiter> Call<L> {
         status: S,
         headers: &H,
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
-        self.answered(status.into(), headers.fields(), None)
+        let (answer, rest) = self.answered(status.into(), headers.fields(), None);
+        async move {
+            done(rest).await;
+            answer
+        }
     }
 
     /// As [`observe`](Self::observe), for a client that has read the body, which is for
@@ -90,7 +94,11 @@ impl<L: OwnedLimiter> Call<L> {
         headers: &H,
         body: &[u8],
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
-        self.answered(status.into(), headers.fields(), Some(body))
+        let (answer, rest) = self.answered(status.into(), headers.fields(), Some(body));
+        async move {
+            done(rest).await;
+            answer
+        }
     }
 
     fn answered(
@@ -98,7 +106,7 @@ impl<L: OwnedLimiter> Call<L> {
         status: u16,
         fields: Vec<(&str, Cow<'_, str>)>,
         body: Option<&[u8]>,
-    ) -> impl Future<Output = Answer> + Send + use<L> {
+    ) -> (Answer, Hearing) {
         let options = &self.feedback.shared.options;
         let response = Judged { fields, body };
         let mut answer = options.dialects.read_response(status, &response);
@@ -115,7 +123,8 @@ impl<L: OwnedLimiter> Call<L> {
             let refusal = Answer { verdict, wait, least_wait, date, ..Answer::default() };
             for bucket in all {
                 if !Arc::ptr_eq(&bucket.shared, &self.feedback.shared) {
-                    let _ = bucket.shared.learn(self.sent, [0; 4], &refusal, false);
+                    let sent = Sent { units: [0; 4], waited_for: None, ..self.sent };
+                    let _ = bucket.shared.learn(sent, &refusal);
                 }
             }
         }
@@ -124,25 +133,20 @@ impl<L: OwnedLimiter> Call<L> {
             // The limiter is for other buckets as well.
             action = Action::default();
         }
-        let shared = Arc::clone(&self.feedback.shared);
-        async move {
-            shared.apply(action).await;
-            answer
-        }
+        (answer, self.feedback.shared.apply(action))
     }
 
     /// Moves the call to the bucket that its answer named.
     fn move_to(&mut self, bucket: Feedback<L>) {
         let Some(place) = self.place.take() else { return };
-        let units = place.cost();
         if Arc::ptr_eq(&self.feedback.shared, &bucket.shared) {
             self.place = Some(place);
             return;
         }
-        self.place = Some(bucket.past_gate(units));
-        self.sent.ahead = bucket.shared.state.lock().send(array(units));
+        let (place, Sent { ahead, .. }) = bucket.past_gate(place.cost());
+        (self.place, self.sent.ahead) = (Some(place), ahead);
         let left = std::mem::replace(&mut self.feedback.shared, bucket.shared);
-        left.change(|state| state.answered(array(units)));
+        left.change(|state| state.answered(self.sent.units));
     }
 
     /// The body is read now. If the call is dropped meanwhile, it hears the head.
@@ -154,8 +158,7 @@ impl<L: OwnedLimiter> Call<L> {
     /// Records the answer, once.
     fn learn(&mut self, answer: &Answer) -> Action {
         let Some(place) = self.place.take() else { return Action::default() };
-        let waited = place.limited_by().map(Part::index) == Some(LEARNED);
-        let action = self.feedback.shared.learn(self.sent, array(place.cost()), answer, waited);
+        let action = self.feedback.shared.learn(self.sent, answer);
         // After that, or another caller could take its place by what was known before.
         drop(place);
         action
@@ -201,8 +204,7 @@ impl<L: OwnedLimiter> Call<L> {
     pub fn refused(&mut self, after: Option<Duration>) -> impl Future<Output = ()> + Send + use<L> {
         let (verdict, wait) = (Verdict::Refused, after.map(When::After));
         let action = self.learn(&Answer { verdict, wait, ..Answer::default() });
-        let shared = Arc::clone(&self.feedback.shared);
-        async move { shared.apply(action).await }
+        done(self.feedback.shared.apply(action))
     }
 
     /// Reports that the server did not answer: as [`observe`](Self::observe) of a 503 without a time.
@@ -216,12 +218,16 @@ impl<L: OwnedLimiter> Call<L> {
 
     /// The server may have counted a call that it has not answered.
     fn lose(&self, is_over: bool) {
-        let Some(place) = &self.place else { return };
-        let (shared, units) = (&self.feedback.shared, array(place.cost()));
+        if self.place.is_none() {
+            return;
+        }
+        let shared = &self.feedback.shared;
         let now = shared.limiter.clock().now();
-        shared.change(|state| match is_over {
-            true => state.lost(units, self.sent, now),
-            false => state.count_lost(units, now),
+        shared.change(|state| {
+            if is_over {
+                state.over(self.sent, now, false);
+            }
+            state.count_lost(self.sent, now);
         });
     }
 
@@ -238,6 +244,12 @@ impl<L: OwnedLimiter> Call<L> {
     /// Refunds a call that was not sent.
     pub fn refund(self) {
         Granted::refund(self);
+    }
+}
+
+async fn done(rest: Hearing) {
+    if let Some(rest) = rest {
+        rest.await;
     }
 }
 
@@ -289,7 +301,7 @@ impl<L: OwnedLimiter> Granted for Call<L> {
 
     fn give_back(&mut self) {
         if let Some(place) = self.place.take() {
-            self.feedback.shared.change(|state| state.answered(array(place.cost())));
+            self.feedback.shared.change(|state| state.answered(self.sent.units));
             place.refund();
         }
         if let Some(grant) = self.grant.take() {
@@ -307,10 +319,10 @@ impl<L: OwnedLimiter> Granted for Call<L> {
             // A middleware that has read the body has observed it.
             Reply::Head(..) if self.place.is_none() => None,
             Reply::Head(status, headers) => {
-                let mut rest = Box::pin(self.observe(status, headers));
+                let (_, rest) = self.answered(status.as_u16(), headers.fields(), None);
+                let context = &mut Context::from_waker(Waker::noop());
                 // In process it is done; over Redis a pause is sent.
-                let polled = rest.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-                if polled.is_ready() { None } else { Some(Box::pin(async { drop(rest.await) })) }
+                rest.and_then(|mut rest| rest.as_mut().poll(context).is_pending().then_some(rest))
             }
             Reply::Failure => {
                 self.failed();
@@ -340,24 +352,25 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sent(&self, n: L::Cost) -> Call<L> {
-        self.call(None, self.past_gate(self.shared.options.units(n)), Duration::ZERO)
+        let (place, sent) = self.past_gate(self.shared.options.units(n));
+        self.call(None, place, sent, Duration::ZERO)
     }
 
-    /// A place of a call that does not ask.
-    fn past_gate(&self, units: Units) -> Grant<'static, Gate> {
+    /// Sends a call that does not ask.
+    fn past_gate(&self, units: Units) -> (Grant<'static, Gate>, Sent) {
         let place = self.shared.gate.take_anyway(units);
-        place.unwrap_or_else(|_| unreachable!("a gate bears any debt"))
+        let place = place.unwrap_or_else(|_| unreachable!("a gate bears any debt"));
+        let sent = self.shared.send(&place, false);
+        (place, sent.unwrap_or_else(|| unreachable!("it did not ask")))
     }
 
     pub(super) fn call(
         &self,
         grant: Option<L::Grant>,
         place: Grant<'static, Gate>,
+        sent: Sent,
         before: Duration,
     ) -> Call<L> {
-        let ahead = self.shared.state.lock().send(array(place.cost()));
-        let waited = place.limited_by().map(Part::index) == Some(STATED);
-        let sent = Sent { at: self.shared.limiter.clock().now(), ahead, waited };
         Call { feedback: self.clone(), grant, before, place: Some(place), sent, head: None }
     }
 }

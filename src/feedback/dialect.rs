@@ -36,9 +36,10 @@ use super::text::When;
 pub struct Dialect {
     /// Its name.
     pub name: &'static str,
-    /// Its header fields. Names are in lower case. It applies to responses with one that is a [`Field::Mark`]; if none is,
-    /// with any of them; without fields, to all.
+    /// Its header fields. Names are in lower case. It applies to responses with one of them, or without fields to all.
     pub fields: &'static [(&'static str, Field)],
+    /// Where other APIs have the same fields: it applies to responses with one of these instead.
+    pub marks: &'static [&'static str],
     /// Statuses that are refusals, beside 429.
     pub refused: &'static [u16],
     /// Statuses that are refusals if they name a time to wait or nothing remains.
@@ -57,6 +58,7 @@ impl Dialect {
         Self {
             name,
             fields,
+            marks: &[],
             refused: &[],
             refused_if_limited: &[],
             unavailable: &[],
@@ -69,14 +71,10 @@ impl Dialect {
     pub const GITHUB: Self = Self {
         refused_if_limited: &[403],
         least_wait: Some(Duration::from_secs(60)),
+        marks: &["x-ratelimit-resource", "x-github-request-id"],
         ..Self::new(
             "github",
-            &[
-                ("x-ratelimit-resource", Field::Mark),
-                ("x-github-request-id", Field::Mark),
-                ("x-ratelimit-", Field::Family),
-                ("x-ratelimit-resource", Field::Bucket),
-            ],
+            &[("x-ratelimit-", Field::Family), ("x-ratelimit-resource", Field::Bucket)],
         )
     };
 
@@ -85,28 +83,21 @@ impl Dialect {
     pub const ANTHROPIC: Self = Self {
         unavailable: &[529],
         is_continuous: true,
-        ..Self::new(
-            "anthropic",
-            &[
-                ("anthropic-ratelimit-requests-remaining", Field::Mark),
-                ("anthropic-ratelimit-tokens-remaining", Field::Mark),
-                ("anthropic-ratelimit-input-tokens-remaining", Field::Mark),
-                ("anthropic-ratelimit-output-tokens-remaining", Field::Mark),
-                ("anthropic-organization-id", Field::Mark),
-                ("anthropic-ratelimit-", Field::Family),
-            ],
-        )
+        marks: &[
+            "anthropic-ratelimit-requests-remaining",
+            "anthropic-ratelimit-tokens-remaining",
+            "anthropic-ratelimit-input-tokens-remaining",
+            "anthropic-ratelimit-output-tokens-remaining",
+            "anthropic-organization-id",
+        ],
+        ..Self::new("anthropic", &[("anthropic-ratelimit-", Field::Family)])
     };
 
     fn applies(&self, reader: &Reader<'_>) -> bool {
-        let is_mark = |field: Field| field == Field::Mark;
-        let is_marked = self.fields.iter().any(|&(_, field)| is_mark(field));
-        let mut names = self.fields.iter().filter(|(_, field)| is_mark(*field) == is_marked);
-        let is_there = |&(name, field): &(&str, Field)| match field {
-            Field::Family => reader.has_family(name),
-            _ => reader.has(name),
-        };
-        self.fields.is_empty() || names.any(is_there)
+        match self.marks {
+            [] => self.fields.iter().any(|&(name, field)| reader.has(name, field)),
+            marks => marks.iter().any(|name| reader.get(name).is_some()),
+        }
     }
 
     /// Adds what it says to what others have read.
@@ -170,18 +161,22 @@ const KNOWN: &[Dialect] = &[
             ("x-user-limit-24hour-", Field::Family),
         ],
     ),
-    Dialect::new(
-        "discord",
-        &[
-            ("x-ratelimit-bucket", Field::Mark),
-            ("x-ratelimit-reset-after", Field::Mark),
-            ("x-ratelimit-scope", Field::Mark),
-            ("x-ratelimit-global", Field::Mark),
-            ("x-ratelimit-", Field::Family),
-            ("x-ratelimit-bucket", Field::BucketOfResource),
-            ("x-ratelimit-global", Field::Global),
+    Dialect {
+        marks: &[
+            "x-ratelimit-bucket",
+            "x-ratelimit-reset-after",
+            "x-ratelimit-scope",
+            "x-ratelimit-global",
         ],
-    ),
+        ..Dialect::new(
+            "discord",
+            &[
+                ("x-ratelimit-", Field::Family),
+                ("x-ratelimit-bucket", Field::BucketOfResource),
+                ("x-ratelimit-global", Field::Global),
+            ],
+        )
+    },
     Dialect::GITHUB,
     Dialect::new("shopify", &[("x-shopify-shop-api-call-limit", Field::Used(Unit::Requests))]),
     Dialect::new("ietf", &[("ratelimit", Field::Structured("ratelimit-policy"))]),
@@ -241,17 +236,21 @@ impl Dialects {
 
     pub(super) fn read_response(&self, status: u16, response: &Judged<'_>) -> Answer {
         let mut reader = Reader::new(status, response);
-        let time = reader.time("date", false);
-        reader.answer.date = time.map(|date| date.after(Duration::ZERO));
-        let age = reader.time("age", false);
-        // What servers of any kind send with a refusal, the more exact first. All are read, to count what is malformed.
-        let waits =
-            [("retry-after-ms", true), ("x-ms-retry-after-ms", true), ("retry-after", false)]
-                .map(|(name, is_millis)| reader.time(name, is_millis));
-        let wait = waits.into_iter().flatten().next().or_else(|| reader.named_wait());
-        let applying = self.0.iter().filter(|one| self.0.len() == 1 || one.applies(&reader));
-        let applying: Vec<_> = applying.collect();
-        applying.iter().for_each(|dialect| dialect.read(&mut reader));
+        let (mut age, mut wait) = (None, None);
+        let has_fields = !response.fields.is_empty();
+        if has_fields {
+            let date = reader.time("date", false);
+            reader.answer.date = date.map(|date| date.after(Duration::ZERO));
+            age = reader.time("age", false);
+            wait = reader.wait();
+        }
+        let mut applying: Vec<&Dialect> = Vec::new();
+        for row in &*self.0 {
+            if self.0.len() == 1 || row.fields.is_empty() || has_fields && row.applies(&reader) {
+                applying.push(row);
+            }
+        }
+        applying.iter().for_each(|row| row.read(&mut reader));
         let mut answer = reader.answer;
         answer.dialect = applying.first().map(|dialect| dialect.name);
         answer.wait = answer.wait.or(wait);

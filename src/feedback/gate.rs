@@ -1,9 +1,9 @@
 //! The server's quota, as a policy.
 //!
-//! **Quotas.** If `cap` of a unit remained by the newest answer, calls pass while the calls in flight cost no more than
-//! `cap`: each may or may not be counted in it. An answer first sets `cap` and then gives the places of its call back. From
-//! the reset on, `cap` is `opening`. Between, it changes at `first_back`, or rises steadily. After the reset one call
-//! passes alone in any case, and the server decides.
+//! **Quotas.** If so much of a unit remained by the newest answer, calls pass while the calls in flight cost no more than
+//! that: each may or may not be counted in it. An answer first sets the [`Cap`] and then gives the places of its call back.
+//! The cap changes when the first permits are back and at the reset, or rises steadily. After the reset one call passes
+//! alone in any case, and the server decides.
 //!
 //! **Pauses.** After a refusal nothing passes until a time.
 //!
@@ -43,88 +43,61 @@ const ONE: f64 = 1.0 - 1e-9;
 /// The bound of one unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cap {
-    pub(super) cap: u64,
-    pub(super) opening: u64,
-    /// The bound is `cap` from `since` on, `at_first_back` from `first_back` on, and `opening` from `reset` on.
-    pub(super) since: Nanos,
-    pub(super) first_back: Nanos,
-    pub(super) at_first_back: u64,
-    pub(super) reset: Nanos,
-    /// From when on a call passes if no other is in flight: the stated reset. `reset` may be later.
-    pub(super) alone: Nanos,
+    /// How much may be in flight from a time on: from now on, when the first permits are back, and from the reset on. None
+    /// before.
+    pub(super) steps: [(Nanos, u64); 3],
     /// Whether it rises steadily in between.
     pub(super) is_refilling: bool,
+    /// From when on a call passes if no other is in flight: the stated reset. The last step may be later.
+    pub(super) alone: Nanos,
 }
 
 impl Cap {
-    pub(super) const UNKNOWN: Self = Self {
-        cap: u64::MAX,
-        opening: u64::MAX,
-        since: Nanos::ZERO,
-        first_back: Nanos::ZERO,
-        at_first_back: u64::MAX,
-        reset: Nanos::ZERO,
-        alone: Nanos::ZERO,
-        is_refilling: false,
-    };
+    pub(super) const UNKNOWN: Self =
+        Self { steps: [(Nanos::ZERO, u64::MAX); 3], is_refilling: false, alone: Nanos::ZERO };
 
     fn remaining_at(&self, now: Nanos) -> u64 {
-        if now >= self.reset {
-            return self.cap.max(self.opening);
-        }
-        if now < self.since {
-            return 0;
-        }
-        let [low, high] = self.piece(|(at, _)| now < at);
-        if !self.is_refilling {
-            return low.1;
-        }
-        let span = high.0.since(low.0).as_nanos().max(1);
-        let more = u128::from(high.1.saturating_sub(low.1));
-        let risen = more * now.since(low.0).as_nanos() / span;
-        low.1 + u64::try_from(risen).unwrap_or(u64::MAX)
+        let Some(step) = self.steps.iter().rposition(|&(at, _)| at <= now) else { return 0 };
+        let (at, least) = self.steps[step];
+        let Some(&(next, most)) = self.steps.get(step + 1).filter(|_| self.is_refilling) else {
+            return least;
+        };
+        let span = next.since(at).as_nanos().max(1);
+        let risen = u128::from(most.saturating_sub(least)) * now.since(at).as_nanos() / span;
+        least + u64::try_from(risen).unwrap_or(u64::MAX)
     }
 
     /// When the bound is at least `needed`, at the latest at the reset.
     pub(super) fn reached(&self, needed: u64) -> Nanos {
-        if needed <= self.cap {
-            return self.since;
+        let step = self.steps.iter().position(|&(_, most)| needed <= most).unwrap_or(2);
+        let (next, most) = self.steps[step];
+        let Some(&(at, least)) = self.steps[..step].last().filter(|_| self.is_refilling) else {
+            return next;
+        };
+        let more = u128::from(most.saturating_sub(least));
+        let lacks = u128::from(needed.saturating_sub(least));
+        if lacks >= more {
+            return next;
         }
-        let [low, high] = self.piece(|(_, n)| needed <= n);
-        let more = u128::from(high.1.saturating_sub(low.1));
-        let lacks = u128::from(needed.saturating_sub(low.1));
-        if !self.is_refilling || lacks >= more {
-            return high.0;
-        }
-        let span = high.0.since(low.0).as_nanos();
-        let nanos = u64::try_from((lacks * span).div_ceil(more)).unwrap_or(u64::MAX);
-        Nanos::new(low.0.get().saturating_add(nanos)).min(high.0)
-    }
-
-    /// The ends of the piece that holds: before `first_back`, or after it.
-    fn piece(&self, is_before: impl Fn((Nanos, u64)) -> bool) -> [(Nanos, u64); 2] {
-        let first_back = (self.first_back, self.at_first_back);
-        if is_before(first_back) {
-            [(self.since, self.cap), first_back]
-        } else {
-            [first_back, (self.reset, self.opening)]
-        }
+        let nanos = (lacks * next.since(at).as_nanos()).div_ceil(more);
+        at.saturating_add(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))).min(next)
     }
 
     fn ready_at(&self, out: u64, now: Nanos, n: u64) -> Ready {
         let needed = out.saturating_add(n);
         let is_alone = out == 0;
+        let [.., (reset, most)] = self.steps;
         let reached = self.reached(needed);
         let reached = if is_alone { reached.min(self.alone) } else { reached };
         if needed <= self.remaining_at(now) || is_alone && self.alone <= now {
             // Possibly for some time: that counts if the alarm of a caller was late.
             Ready::At(reached.min(now))
-        } else if self.reset <= now {
+        } else if reset <= now {
             Ready::NotBefore(now)
-        } else if is_alone || needed <= self.cap.max(self.opening) {
+        } else if is_alone || needed <= most {
             Ready::At(reached.max(now))
         } else {
-            Ready::NotBefore(self.reset)
+            Ready::NotBefore(reset)
         }
     }
 }
@@ -168,7 +141,7 @@ impl Gate {
     pub(super) fn closes(&self, old: &Self) -> bool {
         let caps = self.caps.iter().zip(&old.caps);
         self.shut_until > old.shut_until || self.pace.cuts > old.pace.cuts || { caps }
-            .any(|(cap, old)| cap.cap == 0 && old.cap > 0)
+            .any(|(cap, old)| cap.steps[0].1 == 0 && old.steps[0].1 > 0)
     }
 
     /// When all pauses are over.
@@ -322,16 +295,7 @@ mod tests {
     }
 
     fn rising(is_refilling: bool) -> Cap {
-        Cap {
-            cap: 5,
-            opening: 10,
-            since: at(10),
-            first_back: at(20),
-            at_first_back: 7,
-            reset: at(30),
-            alone: at(30),
-            is_refilling,
-        }
+        Cap { steps: [(at(10), 5), (at(20), 7), (at(30), 10)], alone: at(30), is_refilling }
     }
 
     fn paced(rate: f64, cuts: u32) -> Gate {
@@ -352,7 +316,8 @@ mod tests {
     #[test]
     fn a_call_waits_for_no_unit_that_it_does_not_take() {
         let mut gate = Gate::OPEN;
-        gate.caps[1] = Cap { cap: 0, ..rising(false) };
+        gate.caps[1] = rising(false);
+        gate.caps[1].steps[0].1 = 0;
         let out = Passed { out: [0, 3, 0, 0], ..NONE };
         let now = |cost| gate.ready_at(&out, at(10), cost).map(|ready| ready.has_come(at(10)));
         assert_eq!((now((1, 0, 0, 0)), now((1, 1, 0, 0))), (Ok(true), Ok(false)));
@@ -387,7 +352,7 @@ mod tests {
     fn a_gate_closes_by_a_pause_a_cut_or_when_nothing_remains() {
         let closes = |change: fn(&mut Gate)| {
             let mut old = paced(1.0, 1);
-            old.caps[0] = Cap { cap: 2, ..Cap::UNKNOWN };
+            old.caps[0].steps[0].1 = 2;
             let mut new = old;
             change(&mut new);
             new.closes(&old)
@@ -395,11 +360,11 @@ mod tests {
         let closed: [fn(&mut Gate); 3] = [
             |gate| gate.shut_until = at(1),
             |gate| gate.pace.cuts = 2,
-            |gate| gate.caps[0].cap = 0,
+            |gate| gate.caps[0].steps[0].1 = 0,
         ];
         assert_eq!(closed.map(closes), [true; 3]);
         let goes_on: [fn(&mut Gate); 3] =
-            [|_| (), |gate| gate.pace.rate = 2.0, |gate| gate.caps[0].cap = 1];
+            [|_| (), |gate| gate.pace.rate = 2.0, |gate| gate.caps[0].steps[0].1 = 1];
         assert_eq!(goes_on.map(closes), [false; 3]);
     }
 

@@ -91,7 +91,6 @@ pub(super) fn read(reader: &mut Reader<'_>, limits: &str, policies: &str) {
         };
         let meter = Meter {
             limit: policy.map(|policy| policy.number),
-            window: policy.and_then(|policy| policy.time),
             remaining: Some(item.number),
             reset: item.time.map(When::After),
             is_continuous: false,

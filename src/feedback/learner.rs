@@ -1,15 +1,37 @@
 //! The rate that a server bears, found from what it does with calls: arithmetic, without a clock or a lock.
 //!
-//! A refusal that gives no time says that the rate was too high, and nothing else. So the rate falls, once for all
-//! calls that were under way: by a quarter after few good calls, and by less after many, as a refusal after a hundred
-//! good calls says "a little too much". Good calls that had to wait for the rate raise it, by calls and by time,
-//! whichever is slower; the longer none is refused, the faster.
+//! ```text
+//!                    a refusal           6 in a row, or 3 after 8 good calls
+//!  only counts calls ---------> RATE --------------------------------------> WINDOW USED UP
+//!   |                           ^ ^ |  a refusal: - 25 .. - 6 %               one call after 1, 1.6, 2.6 .. 16 s
+//!   |                           | | |  good calls: + 2.5 .. 20 % a second       |
+//!   |                           | +------------------------------------------- a good call: the rate is what it took
+//!   |      they do not fall,    |   3 of 20 fail, twice in a row
+//!   |      the old rate is back +------ TRIAL: 90 % of what came through for about 20 calls
+//!   |                           |          | fewer fail: from now on a failure is a refusal
+//!   | 9 failures in a row       | 13 good calls
+//!   +----------------------> OUTAGE: one call after 1, 2, 4 .. 16 s
+//! ```
+//!
+//! **The ten seconds after a bare 429**, the first one:
+//!
+//! 1. [`Learner::refused`] sets the rate to twice what the server took a second, and to 2/s at least. Later ones take 6 to
+//!    25 % of the rate. The bucket of the [gate](super::gate) is emptied. Calls that had passed it and were not sent go back.
+//! 2. Calls go at the rate, one after the other. After a later refusal they first wait for a random part of the time of two
+//!    calls, a second at most. Refusals of calls that were sent before the first one change nothing.
+//! 3. Good calls that waited for the rate raise it ([`Learner::good`]). If the 429 came within a second, the rate doubles
+//!    each second until the next.
+//! 4. If a call is refused again, the rate falls by another quarter, and calls go one at a time. Six refusals in a row are a
+//!    window that is used up: single calls probe until one is taken ([`Learner::end_row`]).
+//!
+//! A refusal takes less after many good calls: one in a hundred says "a little too much". Good calls raise the rate by
+//! calls and by time, whichever is slower; the longer none is refused, the faster.
 //!
 //! A failure (a 5xx without a time, a broken connection) says nothing of the rate, unless fewer calls fail at a lower pace:
 //! that is a limit, and failures are refusals then. A broken route does not heal so, and an outage has no good calls.
 //! Whether it is one is a sequential test (Wald, 1945): each answer at the lower pace makes one of both likelier. While more
 //! than half of the calls fail at any pace, the pace is twice what comes through (as the SRE book's client-side
-//! throttling), and after nine failures in a row a probe goes after 1, 2, 4, 8, 16, 16 .. seconds.
+//! throttling).
 //!
 //! What was not used is not known (RFC 7661): the first refusal, and an outage, leave at most twice what was
 //! delivered before.
@@ -79,23 +101,23 @@ const SPARES: u32 = 4;
 /// The longest time between two probes, in seconds: 1,000 clients then send 62 a second.
 const LONGEST_PROBE: f64 = 16.0;
 
-/// Where the search begins, and where it ends. Rates are in permits a second; infinite: none.
+/// Where the search begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search {
+    /// In permits a second; infinite: at the first refusal.
     pub(super) start: f64,
-    pub(super) ceiling: f64,
     /// Of the random numbers that keep clients out of step; zero: another one each time.
     pub(super) seed: u64,
 }
 
 impl Default for Search {
     fn default() -> Self {
-        Self { start: f64::INFINITY, ceiling: f64::INFINITY, seed: 0 }
+        Self { start: f64::INFINITY, seed: 0 }
     }
 }
 
-/// Good calls of this minute and the last: what was used of the rate. It is kept before there is anything to learn.
-#[derive(Clone, Copy, Debug)]
+/// Good calls of this minute and the last: what was used of the rate.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recent {
     began: Nanos,
     minute: u32,
@@ -202,9 +224,12 @@ struct Suspect {
     is_limit: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Learner {
-    ceiling: f64,
+    search: Search,
+    recent: Recent,
+    /// It learns, from the first refusal or failure on. Before that calls are only counted.
+    is_on: bool,
     /// As learned; the pace is what follows from it. Infinite until the first refusal, if no rate was given.
     rate: f64,
     pace: f64,
@@ -248,39 +273,44 @@ pub(super) struct Learner {
 }
 
 impl Learner {
-    pub(super) fn new(search: &Search, now: Nanos, recent: &Recent) -> Self {
-        let (cycle, since) = recent.read(now);
-        let rate = search.start.min(search.ceiling);
-        Self {
-            ceiling: search.ceiling,
-            rate,
-            pace: rate,
-            until: Nanos::ZERO,
-            cut: Nanos::ZERO,
-            cuts: 0,
-            good: 0,
-            row: 0,
-            grown: now,
-            cycle,
-            since,
+    pub(super) fn new(search: Search, now: Nanos) -> Self {
+        let mut learner = Self {
+            search,
+            recent: Recent::new(now),
+            rate: search.start,
+            pace: search.start,
             is_searching: true,
             share: 1.0,
-            down: 0,
-            sample: Sample::before(cycle, seconds(now, since)),
-            answered: now,
-            is_wary: false,
-            suspect: None,
-            spared: 0,
             spares: SAMPLE,
             boost: 1.0,
-            before: 0,
             borne: f64::INFINITY,
-            slow: 0.0,
-            probe: 0,
-            probed: Nanos::ZERO,
-            jitter: 0.0,
             random: if search.seed == 0 { any_seed() } else { search.seed },
+            ..Self::default()
+        };
+        if search.start.is_finite() {
+            learner.begin(now);
         }
+        learner
+    }
+
+    /// Forgets what it has learned.
+    pub(super) fn restart(&mut self, now: Nanos) {
+        *self = Self::new(self.search, now);
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// The first refusal or failure: there is something to learn.
+    fn begin(&mut self, now: Nanos) {
+        if self.is_on {
+            return;
+        }
+        self.is_on = true;
+        (self.cycle, self.since) = self.recent.read(now);
+        (self.grown, self.answered) = (now, now);
+        self.sample = Sample::before(self.cycle, seconds(now, self.since));
     }
 
     /// Whether a call that was sent then has nothing to say about the rate since.
@@ -290,6 +320,10 @@ impl Learner {
 
     /// A server took a call. `waited`: for the pace, and not for a window, a pause or the user's own limit.
     pub(super) fn good(&mut self, now: Nanos, sent: Nanos, waited: bool) {
+        self.recent.count(now);
+        if !self.is_on {
+            return;
+        }
         self.tally(now, sent, false);
         self.share += (1.0 - self.share) / SHARE_OF;
         if self.probe == 1 && now.since(self.probed) < Duration::from_secs(1) {
@@ -322,7 +356,7 @@ impl Learner {
                 let time = now.since(self.cut).as_secs_f64() / DOUBLE_SECONDS;
                 GROWTH * span * calls.min(time).min(DOUBLINGS).exp2()
             };
-            self.rate = (self.rate * (1.0 + growth)).min(self.ceiling);
+            self.rate *= 1.0 + growth;
         }
         self.grown = now;
     }
@@ -344,6 +378,7 @@ impl Learner {
 
     /// A server refused a call: the rate was too high. `after`: the time that it gave.
     pub(super) fn refused(&mut self, now: Nanos, sent: Nanos, after_time: Option<Duration>) {
+        self.begin(now);
         if self.is_old(sent) {
             return;
         }
@@ -389,8 +424,9 @@ impl Learner {
     }
 
     /// A server asks not to be called before a time: a first call goes then, and more follow.
-    pub(super) fn last_answer(&mut self, now: Nanos, until: Nanos, recent: &Recent) {
-        self.leave_used(now, LEAST_FOUND, recent);
+    pub(super) fn last_answer(&mut self, now: Nanos, until: Nanos) {
+        self.begin(now);
+        self.leave_used(now, LEAST_FOUND);
         self.void(now);
         self.until = self.until.max(until);
     }
@@ -398,16 +434,12 @@ impl Learner {
     /// A quota was used up earlier than the server had said, as strangers take of it: what was delivered lately is this
     /// client's share. Of a quota that does not count requests, calls take more or less, so it leaves twice as much. Not
     /// before `until`, and not at the same time as the strangers.
-    pub(super) fn used_up(
-        &mut self,
-        (now, sent, until): (Nanos, Nanos, Nanos),
-        of_requests: bool,
-        recent: &Recent,
-    ) {
+    pub(super) fn used_up(&mut self, (now, sent, until): (Nanos, Nanos, Nanos), of_requests: bool) {
+        self.begin(now);
         if self.is_old(sent) {
             return;
         }
-        let share = recent.rate(now) * if of_requests { 1.0 } else { 2.0 };
+        let share = self.recent.rate(now) * if of_requests { 1.0 } else { 2.0 };
         if share > 0.0 {
             self.rate = self.rate.min(share);
         }
@@ -417,12 +449,13 @@ impl Learner {
         self.until = self.until.max(after(until, wait));
     }
 
-    /// A server did not answer a call, or not as it should. Whether an outage has begun.
-    pub(super) fn failed(&mut self, now: Nanos, sent: Nanos, recent: &Recent) -> bool {
+    /// A server did not answer a call, or not as it should.
+    pub(super) fn failed(&mut self, now: Nanos, sent: Nanos) {
+        self.begin(now);
         self.tally(now, sent, true);
         if self.suspect.is_some_and(|suspect| suspect.is_limit) {
             self.refused(now, sent, None);
-            return false;
+            return;
         }
         self.down = self.down.saturating_add(1);
         let Sample { calls, bad, .. } = self.sample;
@@ -430,31 +463,30 @@ impl Learner {
             self.suspect(now);
         }
         if self.suspect.is_some() {
-            return false;
+            return;
         }
         let is_known = self.rate < f64::INFINITY;
-        let begins = self.probe == 0 && self.down > CHANCE;
-        if begins {
-            let was_used = recent.rate(now) > 0.0;
+        if self.probe == 0 && self.down > CHANCE {
+            // An outage has begun.
+            let was_used = self.recent.rate(now) > 0.0;
             // If nothing is known the search begins at the least rate, and needs no share of that.
             let share = if was_used || is_known { 0.0 } else { 0.5 };
             (self.probe, self.probed, self.share) = (1, now, share);
             self.is_wary = true;
             if was_used || !is_known {
-                self.leave_used(now, LEAST_LEFT, recent);
+                self.leave_used(now, LEAST_LEFT);
             }
             self.cuts += 1;
         } else if self.probe == 0 {
             self.share *= 1.0 - 1.0 / SHARE_OF;
             if self.fails() && !is_known {
-                self.leave_used(now, LEAST_LEFT, recent);
+                self.leave_used(now, LEAST_LEFT);
             }
         } else if sent > self.probed {
             // Once for all calls that were under way.
             (self.probe, self.probed) = ((self.probe + 1).min(16), now);
         }
         self.draw_jitter();
-        begins
     }
 
     /// Counts an answer, and what it says of failures that are suspected.
@@ -509,7 +541,7 @@ impl Learner {
         let good = good - good.sqrt() / 2.0;
         let tried = (TRIED * good / span.max(1e-3)).max(LEAST_FOUND);
         self.suspect = Some(Suspect { share, rate: self.rate, tried, odds: 0.0, is_limit: false });
-        self.rate = tried.min(self.ceiling);
+        self.rate = tried;
         (self.share, self.is_searching) = (1.0, true);
         (self.is_wary, self.sample) = (false, Sample::default());
         self.void(now);
@@ -520,8 +552,8 @@ impl Learner {
     }
 
     /// Twice what was used is known, and what is above that is to be searched again.
-    fn leave_used(&mut self, now: Nanos, least: f64, recent: &Recent) {
-        let known = (2.0 * recent.rate(now)).max(least);
+    fn leave_used(&mut self, now: Nanos, least: f64) {
+        let known = (2.0 * self.recent.rate(now)).max(least);
         if self.rate > known {
             (self.rate, self.is_searching) = (known, true);
         }
@@ -540,8 +572,10 @@ impl Learner {
     /// Sets the pace for a number of waiters, if it is off by a hundredth: a client with more waiters sends faster. Calls
     /// are no further apart than `longest`, with a random part of half of a call.
     pub(super) fn set_pace(&mut self, waiting: usize, longest: Duration) {
-        let least = 1.5 / longest.as_secs_f64();
-        self.rate = self.rate.max(least.min(self.ceiling));
+        if !self.is_on {
+            return;
+        }
+        self.rate = self.rate.max(1.5 / longest.as_secs_f64());
         let waiting = u8::try_from(waiting.clamp(1, 25)).unwrap_or(25);
         self.boost = f64::from(waiting).sqrt().sqrt();
         if let Some(suspect) = self.suspect {
@@ -549,7 +583,7 @@ impl Learner {
         }
         let pace = self.next_pace();
         let is_near = (pace / self.pace - 1.0).abs() <= 0.01;
-        if !is_near || pace == self.ceiling {
+        if !is_near {
             self.pace = pace;
         }
     }
@@ -564,7 +598,7 @@ impl Learner {
         if self.is_trying() {
             return self.rate;
         }
-        (self.rate * self.boost).min(self.ceiling)
+        self.rate * self.boost
     }
 
     /// What the gate does.

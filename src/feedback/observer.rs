@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::answer::{Answer, Unit};
 use super::dialect::Dialects;
-use super::gate::{Gate, Units};
+use super::gate::{Gate, Units, array};
 use super::headers::Judged;
 use super::places::Sent;
 use super::server_state::ServerState;
@@ -15,9 +15,10 @@ use super::state::{Action, FeedbackStats, State};
 use super::text::When;
 use super::window::Observation;
 use crate::error::Error;
-use crate::limiter::OwnedLimiter;
+use crate::limiter::{Hearing, OwnedLimiter};
+use crate::part::Part;
 use crate::policy::Cost;
-use crate::rate_limiter::RateLimiter;
+use crate::rate_limiter::{Grant, RateLimiter};
 use crate::sync::Mutex;
 use crate::units::{Nanos, Rate};
 
@@ -88,15 +89,15 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// may not be counted in it.
     #[must_use]
     pub fn remaining(&self, unit: Unit) -> Option<u64> {
-        let now = self.shared.limiter.clock().now();
-        self.shared.state.lock().remaining(unit, now)
+        let meters = self.server_state().meters;
+        meters.into_iter().find(|(other, _)| *other == unit)?.1.remaining
     }
 
     /// The rate that was learned: how many calls a second go to the server now, while as many wait as do. `None` while
     /// nothing but the limiter and what the server said holds calls back.
     #[must_use]
     pub fn rate(&self) -> Option<Rate> {
-        self.shared.state.lock().rate()
+        self.shared.state.lock().learner.rate()
     }
 
     /// What is known of the server now: a pause, the learned rate, what remains.
@@ -203,68 +204,70 @@ impl<L: OwnedLimiter> Shared<L> {
     /// Changes the state, and the gate with it.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
-        let before = state.gate();
         let result = change(&mut state);
-        let mut gate = state.gate();
-        if gate.closes(&before) {
-            state.closed += 1;
-            gate.closed = state.closed;
-        }
-        if gate != before {
+        if state.close_or_open() {
             // In the order of the answers, so under the lock; the waiters are woken after it.
-            let after_unlock = self.gate.set_policy_quietly(gate);
+            let after_unlock = self.gate.set_policy_quietly(state.gate);
             drop(state);
             after_unlock.run();
         }
         result
     }
 
-    /// Learns from the answer to a call that was sent then for these units. `waited`: for the learned rate.
-    pub(super) fn learn(
-        &self,
-        sent: Sent,
-        units: [u32; 4],
-        answer: &Answer,
-        waited: bool,
-    ) -> Action {
+    /// Counts a call that is sent now, unless the gate has closed since it passed.
+    pub(super) fn send(&self, place: &Grant<'_, Gate>, is_late: bool) -> Option<Sent> {
+        let mut state = self.state.lock();
+        // A call for nothing was not charged.
+        let passed = place.receipt().filter(|_| is_late);
+        passed.is_none_or(|charged| *charged == Some(state.gate.closed)).then(|| {
+            let units = array(place.cost());
+            let (at, ahead) = (self.limiter.clock().now(), state.send(units));
+            Sent { at, units, ahead, waited_for: place.limited_by().map(Part::index) }
+        })
+    }
+
+    /// Learns from the answer to a call.
+    pub(super) fn learn(&self, sent: Sent, answer: &Answer) -> Action {
+        // A look at the queue may wake callers, so not under the lock.
+        let is_learning = self.state.lock().learner.is_on();
+        let waiting = if is_learning { self.gate.queue_len() } else { 0 };
         let clock = self.limiter.clock();
         let now = clock.now();
-        let ours = || clock.since_epoch().saturating_add(now.since(Nanos::ZERO));
-        let mut state = self.state.lock();
-        let calendar = match answer.date {
-            Some(date) => state.calendar.read(now, date),
-            None if answer.names_time() => ours(),
-            // Nothing is compared with it.
-            None => Duration::ZERO,
+        let named = match answer.wait {
+            Some(When::After(named)) => Some(named),
+            _ => None,
         };
-        let is_learning = state.is_learning();
-        // A look at the queue may wake callers.
-        drop(state);
-        let waiting = if is_learning { self.gate.queue_len() } else { 0 };
-        let named = answer.wait.filter(|wait| matches!(wait, When::After(_)));
-        let named = named.map(|wait| wait.after(Duration::ZERO));
-        let (is_dated, is_accepted) = (answer.date.is_some(), answer.is_accepted());
-        let max = self.options.max_wait;
-        let observed = Observation { sent, now, calendar, is_dated, is_accepted, named, max };
         self.change(|state| {
-            state.answered(units);
-            state.learn(&observed, units, answer, (waited, waiting))
+            let calendar = match answer.date {
+                Some(date) => state.calendar.read(now, date),
+                None if answer.names_time() => {
+                    clock.since_epoch().saturating_add(now.since(Nanos::ZERO))
+                }
+                // Nothing is compared with it.
+                None => Duration::ZERO,
+            };
+            let (is_dated, is_accepted) = (answer.date.is_some(), answer.is_accepted());
+            let max = self.options.max_wait;
+            let observed = Observation { sent, now, calendar, is_dated, is_accepted, named, max };
+            state.learn(&observed, answer, waiting)
         })
     }
 
     /// Pauses or resumes the limiter after an answer.
-    pub(super) async fn apply(&self, action: Action) {
-        if !self.options.is_alone {
-            return;
+    pub(super) fn apply(self: &Arc<Self>, action: Action) -> Hearing {
+        if !self.options.is_alone || action.pause.is_none() && !action.resume {
+            return None;
         }
-        let changed = match action.pause {
-            Some(pause) => self.limiter.pause_for(pause).await,
-            None if action.resume => self.limiter.resume().await,
-            None => Ok(()),
-        };
-        if changed.is_err() {
-            self.state.lock().stats.failed += 1;
-        }
+        let shared = Arc::clone(self);
+        Some(Box::pin(async move {
+            let changed = match action.pause {
+                Some(pause) => shared.limiter.pause_for(pause).await,
+                None => shared.limiter.resume().await,
+            };
+            if changed.is_err() {
+                shared.state.lock().stats.failed += 1;
+            }
+        }))
     }
 }
 

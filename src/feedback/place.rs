@@ -1,7 +1,6 @@
 //! The two queues of a [`Feedback`]: the gate of the server's quota, then the limiter. A caller that has passed the gate
 //! goes back to it if the gate closes before its call is sent.
 
-use std::pin::Pin;
 #[cfg(feature = "metrics")]
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,100 +11,62 @@ use super::gate::Gate;
 use super::observer::Feedback;
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::limiter::and::pass::InTurn;
 use crate::limiter::{
-    Acquire, Around, Ask, Granted, InProcess, Limiter, OwnedLimiter, Stages, sealed::Sealed,
+    Around, Ask, Granted, InProcess, Limiter, OwnedLimiter, Stages, sealed::Sealed,
 };
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::policy::{Limit, Quota};
-use crate::rate_limiter::{Grant, RateLimiter};
+use crate::rate_limiter::RateLimiter;
 use crate::stats::{Stats, Waits};
-use crate::units::Nanos;
 use crate::wait_queue::End;
 
 /// A caller in one of the two queues.
 #[allow(missing_debug_implementations)] // no program holds one
 pub struct Passing<L: OwnedLimiter> {
     feedback: Feedback<L>,
-    ask: Ask<L::Cost>,
-    deadline: Option<Nanos>,
     /// The time that it waited before the gate closed again.
     waited: Duration,
-    at_gate: Acquire<RateLimiter<Gate>>,
-    /// In the queue of the limiter, with its place in flight at the gate.
-    passed: Option<(Grant<'static, Gate>, Acquire<L>)>,
+    turn: InTurn<RateLimiter<Gate>, L>,
 }
 
-impl<L: OwnedLimiter> Passing<L> {
-    /// The rest of the timeout.
-    fn left(&self) -> Option<Duration> {
-        self.deadline.map(|deadline| deadline.since(self.feedback.limiter().clock().now()))
-    }
-
-    /// Waits at the gate. Returns the caller's place at the limiter.
-    fn poll_gate(&mut self, context: &mut Context<'_>) -> Poll<Result<&mut Acquire<L>, Error>> {
-        if self.passed.is_none() {
-            let at_gate = ready!(Pin::new(&mut self.at_gate).poll(context))?;
-            let ask = Ask { max_wait: self.left(), ..self.ask };
-            let acquire = Acquire::new(self.feedback.limiter().clone(), ask);
-            self.passed = Some((at_gate, acquire));
-        }
-        let passed = self.passed.as_mut().map(|(_, acquire)| acquire);
-        Poll::Ready(Ok(passed.unwrap_or_else(|| unreachable!("just passed"))))
-    }
+/// An error of the gate is the server's.
+fn of_both((_, error): (usize, Error)) -> Error {
+    error
 }
 
 impl<L: OwnedLimiter> Stages<Call<L>> for Passing<L> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Call<L>, Error>> {
         loop {
-            let acquire = ready!(self.poll_gate(context))?;
-            let granted = ready!(Pin::new(acquire).poll(context));
-            let Some((at_gate, _)) = self.passed.take() else { unreachable!("just passed") };
-            let grant = granted?;
-            let before = self.waited.saturating_add(at_gate.waited());
-            // A call for nothing was not charged.
-            let closed = || self.feedback.shared.state.lock().closed;
-            if at_gate.receipt().is_none_or(|charged| *charged == Some(closed())) {
-                return Poll::Ready(Ok(self.feedback.call(Some(grant), at_gate, before)));
+            let (place, grant) = ready!(self.turn.poll(context)).map_err(of_both)?;
+            let before = self.waited.saturating_add(place.waited());
+            if let Some(sent) = self.feedback.shared.send(&place, true) {
+                return Poll::Ready(Ok(self.feedback.call(Some(grant), place, sent, before)));
             }
             // An answer to another call has closed the gate meanwhile.
             self.waited = before.saturating_add(grant.waited());
             grant.refund();
-            at_gate.refund();
-            self.at_gate = self.feedback.at_gate(&self.ask, self.left());
+            place.refund();
+            self.turn = self.feedback.turn(self.turn.ask());
         }
     }
 
     fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        if self.passed.is_none() {
-            ready!(self.at_gate.poll_enter(context))?;
-            if !self.at_gate.delay().is_zero() {
-                return Poll::Ready(Ok(()));
-            }
-            if let Poll::Ready(passed) = self.poll_gate(context) {
-                passed?;
-            }
-        }
-        match &mut self.passed {
-            Some((_, acquire)) => acquire.poll_enter(context),
-            None => Poll::Ready(Ok(())),
-        }
+        self.turn.poll_enter(context).map_err(of_both)
     }
 
     fn delay(&self) -> Duration {
-        self.passed.as_ref().map_or_else(|| self.at_gate.delay(), |(_, acquire)| acquire.delay())
+        self.turn.delay()
     }
 }
 
 impl<L: OwnedLimiter> Feedback<L> {
-    fn at_gate(
-        &self,
-        ask: &Ask<L::Cost>,
-        max_wait: Option<Duration>,
-    ) -> Acquire<RateLimiter<Gate>> {
-        let cost = self.shared.options.units(ask.cost);
-        let Ask { ahead, tenant, .. } = *ask;
-        Acquire::new(self.shared.gate.clone(), Ask { cost, max_wait, ahead, tenant })
+    /// The way of a caller: the gate, then the limiter.
+    fn turn(&self, ask: Ask<L::Cost>) -> InTurn<RateLimiter<Gate>, L> {
+        let Ask { max_wait, ahead, tenant, .. } = ask;
+        let at_gate = Ask { cost: self.shared.options.units(ask.cost), max_wait, ahead, tenant };
+        InTurn::new(self.shared.gate.clone(), self.limiter().clone(), at_gate, ask)
     }
 }
 
@@ -117,11 +78,7 @@ impl<L: OwnedLimiter> Around for Feedback<L> {
     type Caller = Passing<L>;
 
     fn caller(&self, ask: &Ask<L::Cost>) -> Passing<L> {
-        let after = |max_wait| self.limiter().clock().now().saturating_add(max_wait);
-        let deadline = ask.max_wait.map(after);
-        let at_gate = self.at_gate(ask, ask.max_wait);
-        let (feedback, waited) = (self.clone(), Duration::ZERO);
-        Passing { feedback, ask: *ask, deadline, waited, at_gate, passed: None }
+        Passing { feedback: self.clone(), waited: Duration::ZERO, turn: self.turn(*ask) }
     }
 }
 
@@ -176,7 +133,9 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
 
     /// Includes callers that were refused or left at the gate.
     fn stats(&self) -> Stats {
-        with_gate(self.limiter().stats(), self.shared.gate.stats())
+        let mut stats = self.limiter().stats();
+        stats.add(of_gate(self.shared.gate.stats()));
+        stats
     }
 
     /// A caller that waited for the server and then for the limiter counts twice.
@@ -196,10 +155,10 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
     fn observe(&self) -> Observe {
         let (gate, limiter) = (self.shared.gate.observe(), self.limiter().observe());
         let shared = Arc::downgrade(&self.shared);
-        let rate = move || shared.upgrade()?.state.lock().rate();
+        let rate = move || shared.upgrade()?.state.lock().learner.rate();
         Box::new(move || {
             let (gate, mut seen) = (gate(), limiter());
-            seen.stats = with_gate(seen.stats, gate.stats);
+            seen.stats.add(of_gate(gate.stats));
             seen.waits = seen.waits.with(&gate.waits);
             seen.waiting += gate.waiting;
             seen.rate = seen.rate.into_iter().chain(rate()).min();
@@ -209,9 +168,7 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
     }
 }
 
-fn with_gate(mut stats: Stats, gate: Stats) -> Stats {
-    stats.refused += gate.refused;
-    stats.given_up += gate.given_up;
-    stats.waited = stats.waited.saturating_add(gate.waited);
-    stats
+/// What it adds to the counts: the limiter grants.
+fn of_gate(gate: Stats) -> Stats {
+    Stats { granted: 0, ..gate }
 }

@@ -24,6 +24,8 @@
 
 use std::time::Duration;
 
+use super::answer::Unit;
+use super::gate::STATED;
 use crate::units::Nanos;
 
 /// The pair is this far above and below, as factors, and at most `WIDEST`.
@@ -48,17 +50,21 @@ const SURE: f64 = 4.0;
 /// How long a refusal bounds the places.
 const CAPPED: Duration = Duration::from_secs(3);
 
-/// When a call was sent, how many requests were in flight before it, and whether it waited for them or the server.
+/// A call that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) at: Nanos,
+    pub(super) units: [u32; 4],
+    /// How many requests were in flight before it.
     pub(super) ahead: u64,
-    pub(super) waited: bool,
+    /// Which part of the gate it waited for.
+    pub(super) waited_for: Option<usize>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Phase {
     Stay,
+    #[default]
     Low,
     High,
 }
@@ -92,7 +98,7 @@ impl Times {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Places {
     pub(super) start: u32,
     /// The right number, as far as it is known.
@@ -124,20 +130,11 @@ impl Places {
         let mut places = Self {
             start,
             n: f64::from(start.max(1)),
-            level: start,
-            phase: Phase::Low,
-            began: now,
-            times: Times::default(),
-            few: 0.0,
-            most: 0,
             // The first pair is the start and its double.
             up: WIDEST,
             down: 1.0,
-            low: (0.0, Times::default()),
-            is_settled: false,
-            stayed: None,
             cap: u32::MAX,
-            capped_until: Nanos::ZERO,
+            ..Self::default()
         };
         places.enter(Phase::Low, now);
         places
@@ -168,8 +165,9 @@ impl Places {
         (self.times, self.few, self.most) = (Times::default(), 0.0, 0);
     }
 
-    /// A call for `n` requests is over. `is_good`: the server took it.
-    pub(super) fn over(&mut self, now: Nanos, sent: Sent, n: u32, is_good: bool) {
+    /// A call is over. `is_good`: the server took it.
+    pub(super) fn over(&mut self, now: Nanos, sent: Sent, is_good: bool) {
+        let n = sent.units[Unit::Requests.index()];
         if self.capped_until <= now {
             self.cap = u32::MAX;
         }
@@ -177,7 +175,7 @@ impl Places {
             return;
         }
         let level = f64::from(self.level);
-        if !sent.waited && sent.ahead + 2 * u64::from(n) <= self.level.into() {
+        if sent.waited_for != Some(STATED) && sent.ahead + 2 * u64::from(n) <= self.level.into() {
             // It had more room than this phase is about.
             self.few += 1.0;
             self.most = self.most.max(sent.ahead + u64::from(n));

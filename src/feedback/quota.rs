@@ -5,7 +5,6 @@
 //! is a number or a time, or a list of them if several limiters stand in a chain, each perhaps with parameters.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use super::answer::{Answer, Meter, Unit};
 use super::headers::Judged;
@@ -27,8 +26,6 @@ use super::text::{When, permits, time, times, whole};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Field {
-    /// The dialect applies only to responses with a field that is marked so: for names that other APIs share.
-    Mark,
     /// The quota of a window.
     Limit(Unit),
     /// What remains of it.
@@ -93,38 +90,53 @@ fn unit(quota: &str) -> Option<Unit> {
     }
 }
 
-/// Reads a response. Each field of a quota is read once: by the first dialect that knows its name.
+/// A header field.
+struct Seen<'a> {
+    /// In lower case.
+    name: Cow<'a, str>,
+    /// If it was sent several times, all values.
+    text: Cow<'a, str>,
+    /// A field of a quota is read once: by the first dialect that knows its name.
+    is_read: bool,
+}
+
+/// No more fields are read, as each is compared with each.
+const MOST: usize = 256;
+
+/// Reads a response.
 pub(super) struct Reader<'a> {
-    pub(super) response: &'a Judged<'a>,
-    /// The names of fields that may be of a quota and are not read yet, in lower case.
-    unread: Vec<String>,
+    seen: Vec<Seen<'a>>,
     /// What one dialect has read, by what each quota counts and by its name.
     quotas: Vec<(Unit, String, Quota)>,
     pub(super) answer: Answer,
 }
 
 impl<'a> Reader<'a> {
+    /// Looks at each field once.
     pub(super) fn new(status: u16, response: &'a Judged<'a>) -> Self {
-        let names = response.fields.iter().map(|(name, _)| name.to_ascii_lowercase());
-        let is_of_quota =
-            |name: &String| name.contains("limit-") || name.contains(WAIT) && name != WAIT;
-        // Each is compared with each.
-        let mut unread: Vec<_> = names.filter(is_of_quota).take(64).collect();
-        unread.sort();
-        // A field that was sent several times is read once.
-        unread.dedup();
-        let answer = Answer { status, ..Answer::default() };
-        Self { response, unread, quotas: Vec::new(), answer }
+        let mut seen = Vec::<Seen<'a>>::with_capacity(response.fields.len().min(MOST));
+        for (name, text) in &response.fields {
+            let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
+            let name = if is_lower { Cow::from(*name) } else { name.to_ascii_lowercase().into() };
+            if let Some(same) = seen.iter_mut().find(|other| other.name == name) {
+                same.text = Cow::from(format!("{}, {text}", same.text));
+            } else if seen.len() < MOST {
+                seen.push(Seen { name, text: Cow::from(&**text), is_read: false });
+            }
+        }
+        Self { seen, quotas: Vec::new(), answer: Answer { status, ..Answer::default() } }
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.response.fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
+    /// Whether there is a field of this name, or of this family.
+    pub(super) fn has(&self, name: &str, field: Field) -> bool {
+        match field {
+            Field::Family => self.members(name).next().is_some(),
+            _ => self.get(name).is_some(),
+        }
     }
 
-    // Inlined: most names are not there.
-    #[inline]
     pub(super) fn get(&self, name: &str) -> Option<Cow<'a, str>> {
-        if self.has(name) { self.response.field(name) } else { None }
+        self.seen.iter().find(|seen| seen.name == name).map(|seen| seen.text.clone())
     }
 
     /// A time: the longest, if the field was sent several times.
@@ -136,25 +148,36 @@ impl<'a> Reader<'a> {
         time
     }
 
-    /// The longest time to wait of limiters with names: `Retry-After-short` of `NestJS`, `X-RateLimit-Retry-After` of
-    /// Symfony, `LLM_Provider-Retry-After` of `LiteLLM`.
-    pub(super) fn named_wait(&mut self) -> Option<When> {
-        let waits = self.unread.iter();
-        let waits = waits.filter(|name| name.contains(WAIT) && !name.ends_with("-ms")).cloned();
-        let waits: Vec<_> = waits.collect();
-        waits.iter().filter_map(|name| self.time(name, false)).max()
+    /// The time to wait that servers of any kind send with a refusal, the more exact first; else the longest of limiters
+    /// with names: `Retry-After-short` of `NestJS`, `X-RateLimit-Retry-After` of Symfony, `LLM_Provider-Retry-After` of
+    /// `LiteLLM`.
+    pub(super) fn wait(&mut self) -> Option<When> {
+        // All are read, to count what is malformed.
+        let waits = [("retry-after-ms", true), ("x-ms-retry-after-ms", true), (WAIT, false)]
+            .map(|(name, is_millis)| self.time(name, is_millis));
+        if let Some(wait) = waits.into_iter().flatten().next() {
+            return Some(wait);
+        }
+        let names = self.seen.iter().map(|seen| &seen.name);
+        let named =
+            names.filter(|name| name.contains(WAIT) && **name != WAIT && !name.ends_with("-ms"));
+        let named: Vec<_> = named.cloned().collect();
+        named.iter().filter_map(|name| self.time(name, false)).max()
     }
 
-    pub(super) fn has_family(&self, prefix: &str) -> bool {
-        self.unread.iter().any(|name| name.strip_prefix(prefix).and_then(split).is_some())
+    /// The fields whose names begin so, each with the index of its word and the name of its quota.
+    fn members(&self, prefix: &str) -> impl Iterator<Item = (usize, String, Cow<'a, str>)> {
+        self.seen.iter().filter_map(move |seen| {
+            let (word, of) = split(seen.name.strip_prefix(prefix)?)?;
+            Some((word, of, seen.name.clone()))
+        })
     }
 
     /// Reads the fields whose names begin so, the ones with the more exact words first.
     pub(super) fn family(&mut self, prefix: &str) {
-        let split = |name: &String| Some((split(name.strip_prefix(prefix)?)?, name.clone()));
-        let mut found: Vec<_> = self.unread.iter().filter_map(split).collect();
+        let mut found: Vec<_> = self.members(prefix).collect();
         found.sort();
-        for ((word, of), name) in found {
+        for (word, of, name) in found {
             if let Some(unit) = unit(&of) {
                 self.quota(&name, &format!("{prefix}{of}"), WORDS[word].1(unit));
             }
@@ -171,14 +194,15 @@ impl<'a> Reader<'a> {
         else {
             return;
         };
-        let Some(text) = self.get(name) else { return };
-        self.unread.retain(|unread| !unread.eq_ignore_ascii_case(name));
+        let unread = self.seen.iter_mut().find(|seen| seen.name == name && !seen.is_read);
+        let Some(Seen { text, is_read, .. }) = unread else { return };
+        *is_read = true;
         let at = self.quotas.iter().position(|(other, name, _)| (*other, &**name) == (unit, of));
         let at = at.unwrap_or_else(|| {
             self.quotas.push((unit, of.to_owned(), Quota::default()));
             self.quotas.len() - 1
         });
-        self.answer.malformed += u32::from(self.quotas[at].2.read(field, &text).is_none());
+        self.answer.malformed += u32::from(self.quotas[at].2.read(field, text).is_none());
     }
 
     /// A dialect has been read: one meter for each quota, and each limiter of a chain.
@@ -193,7 +217,6 @@ impl<'a> Reader<'a> {
 #[derive(Debug, Default)]
 struct Quota {
     limit: Vec<u64>,
-    window: Option<Duration>,
     remaining: Vec<u64>,
     reset: Vec<When>,
 }
@@ -213,7 +236,7 @@ impl Quota {
             Field::Limit(_) => match counts() {
                 Some(limit) => fill(&mut self.limit, limit),
                 // Some servers have the window in this place: `15m`.
-                None => self.window = Some(time(text)?.after(Duration::ZERO)),
+                None => _ = time(text)?,
             },
             Field::Remaining(_) => fill(&mut self.remaining, counts()?),
             Field::Used(_) => {
@@ -228,7 +251,7 @@ impl Quota {
     }
 
     fn meters(&self, is_continuous: bool) -> impl Iterator<Item = Meter> {
-        let Self { limit, remaining, reset, window } = self;
+        let Self { limit, remaining, reset } = self;
         // Lists of one length are of the same limiters. Else the later reset counts, and the first limit: what follows it are
         // the policies of drafts of the IETF.
         let length = remaining.len().max(1);
@@ -236,7 +259,6 @@ impl Quota {
             limit: limit.get(if limit.len() == length { at } else { 0 }).copied(),
             remaining: remaining.get(at).copied(),
             reset: if reset.len() == length { reset.get(at) } else { reset.iter().max() }.copied(),
-            window: *window,
             is_continuous,
         })
     }

@@ -179,9 +179,10 @@ pub(crate) struct Table<L: OwnedLimiter> {
     kept: Mutex<Kept<L>>,
 }
 
-/// Servers by key and name. How many were added, or found no room, since all were looked at, and how many that left.
+/// How many were added, or found no room, since all were looked at, and how many that left.
 struct Kept<L: OwnedLimiter> {
-    servers: HashMap<String, Arc<Server<L>>>,
+    /// By the key of the limit and the name of the server, with a zero between them.
+    servers: HashMap<String, Server<L>>,
     misses: usize,
     left: usize,
 }
@@ -202,60 +203,71 @@ impl<L: OwnedLimiter> Table<L> {
     }
 
     /// See [`Servers::at`]; `key` tells limits apart. The limiter is of one server alone if both have the same name.
-    pub(crate) fn at(&self, key: &str, limiter: &L, server: &str, route: &str) -> Feedback<L> {
-        self.server(key, limiter, server).at(self::route(route), resource(route))
-    }
-
-    fn server(&self, key: &str, limiter: &L, name: &str) -> Arc<Server<L>> {
-        let names = format!("{key}\0{name}");
+    pub(crate) fn at(
+        self: &Arc<Self>,
+        key: &str,
+        limiter: &L,
+        name: &str,
+        to: &str,
+    ) -> Feedback<L> {
+        let (names, route, resource) = (format!("{key}\0{name}"), route(to), resource(to));
         let mut kept = self.kept.lock();
-        if let Some(server) = kept.servers.get(&names) {
-            return Arc::clone(server);
-        }
-        kept.misses += 1;
-        if kept.misses > kept.left.max(FEW) {
-            // Forget the servers that hold nothing back.
-            kept.servers.retain(|_, server| !server.is_idle());
-            (kept.left, kept.misses) = (kept.servers.len(), 0);
-        }
-        let mut builder = (self.options)(Feedback::builder(limiter.clone()));
-        builder.options.is_alone = key == name && !key.is_empty();
-        let buckets = HashMap::from([("".into(), builder.clone().build())]);
-        let known = Mutex::new(Known { buckets, is_parted: false, routes: Routes::default() });
-        let server = Arc::new(Server { names: [key, name].map(str::to_owned), builder, known });
-        // Without room nothing is kept of it.
-        if kept.servers.len() < MOST {
-            kept.servers.insert(names, Arc::clone(&server));
-        }
-        server
+        let bucket = if let Some(server) = kept.servers.get_mut(&names) {
+            server.at(&route, resource.as_deref())
+        } else {
+            let mut builder = (self.options)(Feedback::builder(limiter.clone()));
+            builder.options.is_alone = key == name && !key.is_empty();
+            kept.add(&names, builder)
+        };
+        drop(kept);
+        let table = Arc::clone(self);
+        let home = move |answer: &Answer| {
+            let mut kept = table.kept.lock();
+            let server = kept.servers.get_mut(&names);
+            server
+                .map(|server| server.heard(&route, resource.as_deref(), answer))
+                .unwrap_or_default()
+        };
+        Feedback { home: Some(Arc::new(home)), ..bucket }
     }
 
     pub(crate) fn learned(&self) -> Vec<Learned<L>> {
         let mut learned = Vec::new();
-        for server in self.kept.lock().servers.values() {
-            learned.extend(server.known.lock().buckets.iter().map(|(bucket, feedback)| {
-                let [limit, name] = server.names.clone();
-                Learned {
-                    limit,
-                    server: name,
-                    bucket: bucket.to_string(),
-                    feedback: feedback.clone(),
-                }
+        for (names, server) in &self.kept.lock().servers {
+            let (limit, name) = names.rsplit_once('\0').unwrap_or_default();
+            learned.extend(server.buckets.iter().map(|(bucket, feedback)| Learned {
+                limit: limit.to_owned(),
+                server: name.to_owned(),
+                bucket: bucket.to_string(),
+                feedback: feedback.clone(),
             }));
         }
         learned
     }
 }
 
-/// One server.
-struct Server<L: OwnedLimiter> {
-    /// Of the limit and of the server.
-    names: [String; 2],
-    builder: FeedbackBuilder<L>,
-    known: Mutex<Known<L>>,
+impl<L: OwnedLimiter> Kept<L> {
+    fn add(&mut self, names: &str, builder: FeedbackBuilder<L>) -> Feedback<L> {
+        self.misses += 1;
+        if self.misses > self.left.max(FEW) {
+            // Forget the servers that hold nothing back.
+            self.servers.retain(|_, server| !server.buckets.values().all(Feedback::is_idle));
+            (self.left, self.misses) = (self.servers.len(), 0);
+        }
+        let bucket = builder.clone().build();
+        // Without room nothing is kept of it.
+        if self.servers.len() < MOST {
+            let buckets = HashMap::from([("".into(), bucket.clone())]);
+            let server = Server { builder, buckets, is_parted: false, routes: Routes::default() };
+            self.servers.insert(names.to_owned(), server);
+        }
+        bucket
+    }
 }
 
-struct Known<L: OwnedLimiter> {
+/// One server.
+struct Server<L: OwnedLimiter> {
+    builder: FeedbackBuilder<L>,
     /// The first is without a name until the server names one: then all calls that are under way are taken for its
     /// own. With a second, what is said without a name has one for itself.
     buckets: HashMap<Box<str>, Feedback<L>>,
@@ -265,50 +277,33 @@ struct Known<L: OwnedLimiter> {
 }
 
 impl<L: OwnedLimiter> Server<L> {
-    fn build(&self) -> Feedback<L> {
-        self.builder.clone().build()
-    }
-
-    fn at(self: Arc<Self>, route: Route, resource: Option<Box<str>>) -> Feedback<L> {
-        let mut known = self.known.lock();
-        let name = known.routes.bucket(&route);
-        let named = name.and_then(|name| self.named(&mut known, &name, resource.as_deref()));
+    fn at(&mut self, route: &Route, resource: Option<&str>) -> Feedback<L> {
+        let named = self.routes.bucket(route).and_then(|name| self.named(&name, resource));
         // Else the bucket without a name, or the only one.
-        let bucket = named
-            .or_else(|| known.buckets.get("").or_else(|| known.buckets.values().next()).cloned());
-        drop(known);
-        let bucket = bucket.unwrap_or_else(|| self.build());
-        let home = move |answer: &Answer| self.heard(&route, resource.as_deref(), answer);
-        Feedback { home: Some(Arc::new(home)), ..bucket }
+        let any = || self.buckets.get("").or_else(|| self.buckets.values().next()).cloned();
+        named.or_else(any).unwrap_or_else(|| self.builder.clone().build())
     }
 
     /// The bucket that the answer to a call names, and all buckets for which the answer holds.
-    fn heard(&self, route: &Route, resource: Option<&str>, answer: &Answer) -> Heard<L> {
-        let mut known = self.known.lock();
+    fn heard(&mut self, route: &Route, resource: Option<&str>, answer: &Answer) -> Heard<L> {
         let mut bucket = None;
         if let Some(name) = answer.bucket.as_deref().filter(|name| !name.is_empty()) {
             let resource = resource.filter(|_| answer.is_per_resource);
-            known.is_parted |= resource.is_some();
-            known.routes.learn(route, name);
-            bucket = self.named(&mut known, name, resource);
+            self.is_parted |= resource.is_some();
+            self.routes.learn(route, name);
+            bucket = self.named(name, resource);
         }
         let is_for_all = answer.is_global && answer.is_refused();
-        let all = known.buckets.values().filter(|_| is_for_all).cloned().collect();
-        (bucket, all)
+        (bucket, self.buckets.values().filter(|_| is_for_all).cloned().collect())
     }
 
     /// The bucket of this name, or the part of it that this resource has for itself. `None`: there are too many.
-    fn named(
-        &self,
-        known: &mut Known<L>,
-        name: &str,
-        resource: Option<&str>,
-    ) -> Option<Feedback<L>> {
-        let buckets = &mut known.buckets;
+    fn named(&mut self, name: &str, resource: Option<&str>) -> Option<Feedback<L>> {
         let name = match resource {
-            Some(resource) if known.is_parted => Cow::from(format!("{name} {resource}")),
+            Some(resource) if self.is_parted => Cow::from(format!("{name} {resource}")),
             _ => name.into(),
         };
+        let buckets = &mut self.buckets;
         if let Some(bucket) = buckets.get(&*name) {
             return Some(bucket.clone());
         }
@@ -318,20 +313,17 @@ impl<L: OwnedLimiter> Server<L> {
                 return None;
             }
         }
-        let is_first = buckets.len() == 1 && !known.is_parted;
+        let is_first = buckets.len() == 1 && !self.is_parted;
+        let new = || self.builder.clone().build();
         let bucket = match buckets.remove("") {
             Some(unnamed) if is_first => unnamed,
             unnamed => {
-                buckets.insert("".into(), unnamed.unwrap_or_else(|| self.build()));
-                self.build()
+                buckets.insert("".into(), unnamed.unwrap_or_else(new));
+                new()
             }
         };
         buckets.insert(name.into(), bucket.clone());
         Some(bucket)
-    }
-
-    fn is_idle(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1 && self.known.lock().buckets.values().all(Feedback::is_idle)
     }
 }
 
@@ -348,7 +340,7 @@ mod tests {
     fn a_server_without_news_is_dropped_and_one_that_is_paused_or_in_use_stays() {
         let clock = ManualClock::new();
         let keyed = KeyedRateLimiter::<String, _>::with_clock(InFlight::new(10), &clock);
-        let table = Table::new(|builder| builder);
+        let table = Arc::new(Table::new(|builder| builder));
         let at = |key: &str| {
             table
                 .at(key, &keyed.at(key).into_owned(), key, "")
@@ -413,7 +405,7 @@ mod tests {
     #[test]
     fn a_limiter_of_one_server_is_paused_and_one_of_several_is_not() {
         let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
-        let table = Table::new(|builder| builder);
+        let table = Arc::new(Table::new(|builder| builder));
         for (key, is_paused) in [("", false), ("a", true)] {
             let mut call = table.at(key, &limiter, "a", "").blocking_acquire(1).expect("granted");
             call.blocking_observe(429u16, &[("retry-after", "60")]);

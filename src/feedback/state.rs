@@ -9,13 +9,13 @@ mod tests;
 use std::time::Duration;
 
 use super::answer::{Answer, Meter, Unit, Verdict};
-use super::gate::Gate;
-use super::learner::{Learner, Pace, Recent, Search};
+use super::gate::{Gate, LEARNED};
+use super::learner::{Learner, Search};
 use super::places::{Places, Sent};
 use super::server_state::ServerState;
 use super::text::When;
 use super::window::{Calendar, Observation, Order, ROUNDED, Window};
-use crate::units::{Nanos, Rate};
+use crate::units::Nanos;
 
 /// Counters of a [`Feedback`](super::Feedback).
 ///
@@ -71,111 +71,93 @@ const LONGEST: Duration = Duration::from_secs(3600);
 pub(super) struct State {
     windows: [Window; 4],
     pub(super) calendar: Calendar,
-    search: Option<Box<Search>>,
-    /// `None` until the first refusal that no quota explains, unless a first rate is given.
-    learner: Option<Box<Learner>>,
+    pub(super) learner: Learner,
     /// Places in flight, if they are learned.
     places: Option<Places>,
-    /// Accepted calls of the last time.
-    recent: Recent,
+    /// The bound that is in force.
+    pub(super) gate: Gate,
+    /// Nothing held calls back after the last change.
+    is_open: bool,
     /// When the last refusal arrived, or zero. Answers to calls that were sent before it say nothing of the time after it.
     refused_at: Nanos,
     /// Refusals in a row.
     refusals: u32,
-    pub(super) paused_until: Nanos,
+    paused_until: Nanos,
     /// How often the server named zero right after a time that it had named was over.
     cut_times: u32,
     /// Until when the limiter is paused because nothing remains.
     exhausted_until: Nanos,
-    /// How often the gate has closed. A call that had passed it and was not sent yet goes back to it.
-    pub(super) closed: u64,
     /// The units of calls that were sent and not answered.
-    pub(super) in_flight: [u64; 4],
+    in_flight: [u64; 4],
     pub(super) stats: FeedbackStats,
 }
 
+/// A quota that explains a refusal: the index of its unit, what the answer says of it, and the cost of the call in it.
+type Short = (usize, Meter, u64);
+
 impl State {
-    pub(super) fn new(search: Option<Box<Search>>, places: Option<u32>, now: Nanos) -> Self {
-        let recent = Recent::new(now);
-        Self {
+    pub(super) fn new(search: Search, places: Option<u32>, now: Nanos) -> Self {
+        let mut state = Self {
             windows: Default::default(),
             calendar: Calendar::default(),
-            learner: Self::first_learner(search.as_deref(), now, &recent),
-            search,
+            learner: Learner::new(search, now),
             places: places.map(|start| Places::new(start, now)),
-            recent,
+            gate: Gate::OPEN,
+            is_open: false,
             refused_at: Nanos::ZERO,
             refusals: 0,
             paused_until: Nanos::ZERO,
             cut_times: 0,
             exhausted_until: Nanos::ZERO,
-            closed: 0,
             in_flight: [0; 4],
             stats: FeedbackStats::default(),
-        }
-    }
-
-    fn first_learner(search: Option<&Search>, now: Nanos, recent: &Recent) -> Option<Box<Learner>> {
-        let given = search.filter(|search| search.start.min(search.ceiling).is_finite())?;
-        Some(Box::new(Learner::new(given, now, recent)))
-    }
-
-    /// The learner, made if there is none.
-    fn learner(&mut self, now: Nanos) -> (&mut Learner, &Recent) {
-        let Self { learner, recent, search, .. } = self;
-        let first = || {
-            let search = search.as_deref().copied().unwrap_or_default();
-            Box::new(Learner::new(&search, now, recent))
         };
-        (learner.get_or_insert_with(first), recent)
+        state.close_or_open();
+        state
     }
 
-    /// The bound for the next calls.
-    pub(super) fn gate(&self) -> Gate {
-        let is_known = self.windows.iter().any(Window::is_known);
-        let (is_new, closed) = (self.stats.answers == 0, self.closed);
-        let places = self.places.as_ref().map_or(u64::MAX, Places::level);
-        if !is_known && self.learner.is_none() && self.paused_until == Nanos::ZERO {
-            return Gate { is_new, closed, places, ..Gate::OPEN };
+    /// Makes the bound for the next calls. Returns whether it has changed.
+    pub(super) fn close_or_open(&mut self) -> bool {
+        // Most servers say nothing, and refuse nothing.
+        let is_open = self.stats.answers > 0
+            && self.paused_until == Nanos::ZERO
+            && self.places.is_none()
+            && !self.learner.is_on()
+            && self.windows.iter().all(|window| window.reset().is_none());
+        if std::mem::replace(&mut self.is_open, is_open) && is_open {
+            return false;
         }
-        let caps = self.windows.each_ref().map(Window::cap);
-        let pace = self.learner.as_ref().map_or(Pace::NONE, |learner| learner.pace());
-        Gate { caps, shut_until: self.paused_until, pace, closed, is_new, places }
-    }
-
-    /// The learned pace, if there is one.
-    pub(super) fn rate(&self) -> Option<Rate> {
-        self.learner.as_ref()?.rate()
+        let mut gate = Gate {
+            caps: self.windows.each_ref().map(Window::cap),
+            shut_until: self.paused_until,
+            pace: self.learner.pace(),
+            closed: self.gate.closed,
+            is_new: self.stats.answers == 0,
+            places: self.places.as_ref().map_or(u64::MAX, Places::level),
+        };
+        gate.closed += u64::from(gate.closes(&self.gate));
+        let is_changed = gate != self.gate;
+        self.gate = gate;
+        is_changed
     }
 
     pub(super) fn server_state(&self, now: Nanos) -> ServerState {
-        let learner = self.learner.as_ref();
+        let learner = &self.learner;
         let windows = Unit::ALL.into_iter().zip(&self.windows);
         ServerState {
             pause: Some(self.paused_until.since(now)).filter(|pause| !pause.is_zero()),
-            rate: self.rate(),
-            lowered: learner.and_then(|learner| learner.lowered()).map(|at| now.since(at)),
-            is_down: learner.is_some_and(|learner| learner.is_down()),
+            rate: learner.rate(),
+            lowered: learner.lowered().map(|at| now.since(at)),
+            is_down: learner.is_down(),
             meters: windows.filter_map(|(unit, window)| Some((unit, window.meter(now)?))).collect(),
             places: self.places.as_ref().map(Places::found),
             under_way: self.in_flight[Unit::Requests.index()],
         }
     }
 
-    /// Whether there is a learned rate.
-    pub(super) fn is_learning(&self) -> bool {
-        self.learner.is_some()
-    }
-
-    pub(super) fn remaining(&self, unit: Unit, now: Nanos) -> Option<u64> {
-        let window = &self.windows[unit.index()];
-        window.remaining(now).filter(|_| !window.has_ended(now))
-    }
-
     /// Whether nothing holds calls back now or, without further answers, later.
     pub(super) fn is_idle(&self, now: Nanos) -> bool {
-        let is_learned = self.learner.as_ref().and_then(|learner| learner.lowered());
-        is_learned.is_none_or(|at| at.saturating_add(LONGEST) <= now)
+        self.learner.lowered().is_none_or(|at| at.saturating_add(LONGEST) <= now)
             && self.paused_until <= now
             && self.in_flight.iter().all(|&in_flight| in_flight == 0)
             && self.windows.iter().all(|window| window.reset().is_none_or(|reset| reset <= now))
@@ -196,22 +178,17 @@ impl State {
         }
     }
 
-    /// Counts a call in flight whose answer will not arrive.
-    pub(super) fn lost(&mut self, units: [u32; 4], sent: Sent, now: Nanos) {
-        self.answered(units);
-        self.over(units, sent, now, false);
-        self.count_lost(units, now);
-    }
-
-    fn over(&mut self, units: [u32; 4], sent: Sent, now: Nanos, is_good: bool) {
+    /// A call is over, whether it was answered or not.
+    pub(super) fn over(&mut self, sent: Sent, now: Nanos, is_good: bool) {
+        self.answered(sent.units);
         if let Some(places) = &mut self.places {
-            places.over(now, sent, units[Unit::Requests.index()], is_good);
+            places.over(now, sent, is_good);
         }
     }
 
-    /// Counts the units of a call that the server may have counted.
-    pub(super) fn count_lost(&mut self, units: [u32; 4], now: Nanos) {
-        for (window, n) in self.windows.iter_mut().zip(units) {
+    /// Counts a call that the server may have counted.
+    pub(super) fn count_lost(&mut self, sent: Sent, now: Nanos) {
+        for (window, n) in self.windows.iter_mut().zip(sent.units) {
             window.count_lost(now, n.into());
         }
     }
@@ -219,74 +196,65 @@ impl State {
     /// Forgets everything that bounds calls.
     pub(super) fn resume(&mut self, now: Nanos) {
         self.windows.iter_mut().for_each(Window::open);
-        self.recent = Recent::new(now);
-        self.learner = Self::first_learner(self.search.as_deref(), now, &self.recent);
+        self.learner.restart(now);
         self.places = self.places.as_ref().map(|places| Places::new(places.start, now));
         self.refusals = 0;
         (self.paused_until, self.exhausted_until) = (Nanos::ZERO, Nanos::ZERO);
     }
 
-    /// Learns from the answer to a call, which is no longer counted as sent.
+    /// Learns from the answer to a call. `waiting`: how many wait at the gate.
     pub(super) fn learn(
         &mut self,
         observed: &Observation,
-        units: [u32; 4],
         answer: &Answer,
-        (waited, waiting): (bool, usize),
+        waiting: usize,
     ) -> Action {
         self.stats.answers += 1;
         self.stats.malformed += u64::from(answer.malformed);
-        let now = observed.now;
+        let (now, sent, units) = (observed.now, observed.sent.at, observed.sent.units);
+        self.answered(units);
         let mut action = Action::default();
-        let mut any = false;
-        let short = if answer.is_refused() { self.short(units, answer) } else { Vec::new() };
-        let was_known = answer.is_refused() && self.record_refusal(observed, answer, &short);
+        let short = self.short(units, answer);
+        let was_known =
+            answer.verdict == Verdict::Refused && self.record_refusal(observed, answer, &short);
         // Sent after the last refusal had arrived: only such a call ends its pause.
-        let is_news = observed.sent.at >= self.refused_at;
-        for unit in Unit::ALL {
-            let Some(meter) = answer.meter(unit) else { continue };
-            if meter.remaining.is_none() {
-                continue;
-            }
-            if !is_news && now < self.paused_until {
-                self.stats.stale += 1;
-                continue;
-            }
+        let is_news = sent >= self.refused_at;
+        let mut any = false;
+        for &(unit, meter) in answer.meters.iter().filter(|(_, meter)| meter.remaining.is_some()) {
             let index = unit.index();
             let (cost, in_flight) = (u64::from(units[index]), self.in_flight[index]);
-            let order = self.windows[index].record(observed, meter, cost, in_flight);
+            let order = if is_news || now >= self.paused_until {
+                self.windows[index].record(observed, meter, cost, in_flight)
+            } else {
+                Order::Stale
+            };
             self.stats.stale += u64::from(order == Order::Stale);
             any |= order != Order::Stale;
         }
+        // 408: the call waited too long in a queue of the server.
         let is_good = answer.is_accepted() && answer.status < 500 && answer.status != 408;
-        if answer.verdict != Verdict::Refused {
-            self.over(units, observed.sent, now, is_good);
+        if let Some(places) = self.places.as_mut().filter(|_| answer.verdict != Verdict::Refused) {
+            places.over(now, observed.sent, is_good);
         }
-        if answer.verdict == Verdict::Accepted {
+        if answer.is_accepted() {
             if is_news {
                 self.refusals = 0;
             }
-            // 408: the call waited too long in a queue of the server.
             if is_good {
-                self.recent.count(now);
-                if let Some(learner) = &mut self.learner {
-                    learner.good(now, observed.sent.at, waited);
-                }
+                self.learner.good(now, sent, observed.sent.waited_for == Some(LEARNED));
             } else {
-                self.fail(observed);
+                self.learner.failed(now, sent);
             }
             for unit in Unit::ALL {
                 let window = &mut self.windows[unit.index()];
-                if window.has_ended(observed.sent.at) && answer.meter(unit).is_none() {
+                if window.has_ended(sent) && answer.meter(unit).is_none() {
                     window.open();
                 }
             }
         } else {
             action.pause = self.refuse(observed, answer, &short, is_news, was_known);
         }
-        if let Some(learner) = &mut self.learner {
-            learner.set_pace(waiting, observed.max);
-        }
+        self.learner.set_pace(waiting, observed.max);
         if any && action.pause.is_none() && now >= self.paused_until {
             let exhausted = self.windows.iter().filter_map(|window| window.exhausted_until(now));
             let until = exhausted.max();
@@ -298,51 +266,33 @@ impl State {
         action
     }
 
-    /// The quotas that explain a refusal, with the cost of the call in each.
-    fn short(&self, units: [u32; 4], answer: &Answer) -> Vec<(Unit, Meter, u64)> {
-        let all = Unit::ALL.into_iter();
-        let each = all
-            .filter_map(|unit| Some((unit, answer.meter(unit)?, u64::from(units[unit.index()]))));
-        each.filter(|&(unit, meter, cost)| self.windows[unit.index()].was_short(meter, cost))
-            .collect()
+    /// The quotas that explain a refusal.
+    fn short(&self, units: [u32; 4], answer: &Answer) -> Vec<Short> {
+        let meters = answer.meters.iter().filter(|_| answer.is_refused());
+        let each = meters.map(|&(unit, meter)| (unit.index(), meter));
+        let each = each.map(|(index, meter)| (index, meter, u64::from(units[index])));
+        each.filter(|&(index, meter, cost)| self.windows[index].was_short(meter, cost)).collect()
     }
 
     /// Records a refusal in the windows. Returns whether the call should have fitted by what was known when it was sent.
-    fn record_refusal(
-        &mut self,
-        observed: &Observation,
-        answer: &Answer,
-        short: &[(Unit, Meter, u64)],
-    ) -> bool {
-        // An outage contradicts no quota.
-        if answer.verdict != Verdict::Refused {
+    fn record_refusal(&mut self, observed: &Observation, answer: &Answer, short: &[Short]) -> bool {
+        let (named, sent) = (answer.wait.map(|wait| observed.wait(wait)), observed.sent.at);
+        if !short.is_empty() && short.iter().all(|&(index, ..)| self.windows[index].is_early(sent))
+        {
+            short.iter().for_each(|&(index, ..)| self.windows[index].was_early());
             return false;
         }
-        let named = answer.wait.map(|wait| observed.wait(wait));
-        let early = self.windows.each_ref().map(|window| window.is_early(observed.sent.at));
-        let meant = short.iter().map(|&(unit, ..)| unit.index());
-        if !short.is_empty() && { meant }.all(|unit| early[unit]) {
-            short.iter().for_each(|&(unit, ..)| self.windows[unit.index()].was_early());
-            return false;
-        }
-        let was_known = self.windows.iter().any(|window| window.was_known(observed.sent.at));
-        for (window, unit) in self.windows.iter_mut().zip(Unit::ALL) {
-            let is_short = short.iter().find(|(other, ..)| *other == unit);
-            let is_meant = short.is_empty() || is_short.is_some();
-            if window.was_known(observed.sent.at) && is_meant {
-                window.distrust(observed.sent.at >= self.refused_at);
+        let was_known = self.windows.iter().any(|window| window.was_known(sent));
+        for (index, window) in self.windows.iter_mut().enumerate() {
+            let is_short = short.iter().find(|(other, ..)| *other == index);
+            if window.was_known(sent) && (short.is_empty() || is_short.is_some()) {
+                window.distrust(sent >= self.refused_at);
             }
             if let Some(&(_, meter, cost)) = is_short {
                 window.record_refusal(observed, meter, cost, named);
             }
         }
         was_known
-    }
-
-    /// Records a failure: the server gave no good answer.
-    fn fail(&mut self, observed: &Observation) {
-        let (learner, recent) = self.learner(observed.now);
-        learner.failed(observed.now, observed.sent.at, recent);
     }
 
     /// The time that a refusal names. Some servers cut it to whole seconds and then name zero when it is over. After that happened
@@ -365,58 +315,56 @@ impl State {
         &mut self,
         observed: &Observation,
         answer: &Answer,
-        short: &[(Unit, Meter, u64)],
+        short: &[Short],
         is_news: bool,
         was_known: bool,
     ) -> Option<Duration> {
         self.stats.refused += 1;
         let (now, sent) = (observed.now, observed.sent.at);
+        let is_refused = answer.verdict == Verdict::Refused;
         // Calls that were in flight together are refused together.
         let again = self.refusals.saturating_sub(u32::from(!is_news));
         self.refusals += u32::from(is_news);
         let doubled = |wait: Duration| wait.saturating_mul(1 << again.min(16));
         let named = answer.wait.map(|wait| self.heard_wait(observed, wait));
-        let backs = short.iter().filter_map(|&(unit, meter, cost)| {
-            self.windows[unit.index()].back(observed, meter, cost)
-        });
-        let resets = short.iter().filter_map(|(_, meter, _)| Some(observed.wait(meter.reset?)));
+        let each = short.iter();
+        let backs =
+            each.clone().filter_map(|&(i, meter, n)| self.windows[i].back(observed, meter, n));
+        let resets = each.filter_map(|(_, meter, _)| Some(observed.wait(meter.reset?)));
         let wait = named.or(backs.max()).map(|wait| {
             let most = resets.max().unwrap_or_default();
             wait.max(doubled(LEAST_WAIT).min(FIRST_WAIT)).max(doubled(wait).min(most))
         });
         let least = answer.least_wait.or((!short.is_empty()).then_some(FIRST_WAIT));
-        let wait = wait.or(least.map(doubled)).map(|wait| wait.min(observed.max));
-        let Some(wait) = wait else {
-            if answer.verdict == Verdict::Refused {
-                self.refused_at = now;
-                let in_flight = self.in_flight[Unit::Requests.index()];
-                let others = observed.sent.ahead.max(in_flight);
-                if self.places.as_mut().is_none_or(|places| !places.refused(now, others)) {
-                    self.learner(now).0.refused(now, sent, None);
-                }
-            } else {
-                self.fail(observed);
+        let Some(wait) = wait.or(least.map(doubled)).map(|wait| wait.min(observed.max)) else {
+            // Nothing explains it.
+            if !is_refused {
+                self.learner.failed(now, sent);
+                return None;
+            }
+            self.refused_at = now;
+            let others = observed.sent.ahead.max(self.in_flight[Unit::Requests.index()]);
+            if self.places.as_mut().is_none_or(|places| !places.refused(now, others)) {
+                self.learner.refused(now, sent, None);
             }
             return None;
         };
         let until = now.saturating_add(wait);
-        // In a sliding window it may be jitter.
-        let is_shared = short.iter().any(|&(unit, ..)| !self.windows[unit.index()].is_sliding());
-        if is_news && was_known && !short.is_empty() {
-            if is_shared {
-                let (learner, recent) = self.learner(now);
-                let of_requests = short.iter().any(|&(unit, ..)| unit == Unit::Requests);
-                learner.used_up((now, sent, until), of_requests, recent);
+        if is_news && !short.is_empty() {
+            // In a sliding window it may be jitter.
+            let is_shared = short.iter().any(|&(index, ..)| !self.windows[index].is_sliding());
+            if was_known && is_shared {
+                let of_requests = short.iter().any(|&(i, ..)| i == Unit::Requests.index());
+                self.learner.used_up((now, sent, until), of_requests);
             }
-        } else if is_news && short.is_empty() {
+        } else if is_news {
             let obeyed = self.paused_until.saturating_add(AGAIN.max(wait));
             let is_again = self.paused_until > Nanos::ZERO && now <= obeyed;
-            let (learner, recent) = self.learner(now);
             // In an outage there are no good calls in between.
-            if is_again && (answer.verdict == Verdict::Refused || again == 0) {
-                learner.refused(now, sent, Some(wait));
+            if is_again && (is_refused || again == 0) {
+                self.learner.refused(now, sent, Some(wait));
             } else {
-                learner.last_answer(now, until, recent);
+                self.learner.last_answer(now, until);
             }
         }
         self.refused_at = now;
@@ -425,8 +373,8 @@ impl State {
         }
         self.paused_until = until;
         self.stats.pauses += 1;
-        for &(unit, meter, cost) in short {
-            self.windows[unit.index()].close_until(observed, meter, cost, until);
+        for &(index, meter, cost) in short {
+            self.windows[index].close_until(observed, meter, cost, until);
         }
         Some(until.since(now))
     }

@@ -280,11 +280,6 @@ impl Window {
         }
     }
 
-    /// Whether an answer is remembered.
-    pub(super) fn is_known(&self) -> bool {
-        self.last_answer.is_some()
-    }
-
     /// What remained by the newest answer.
     pub(super) fn remaining(&self, now: Nanos) -> Option<u64> {
         self.last_answer.map(|last| if now < last.since { 0 } else { last.remaining })
@@ -297,7 +292,6 @@ impl Window {
             limit: last.limit,
             remaining: self.remaining(now),
             reset: Some(When::After(last.reset.latest.since(now))),
-            window: None,
             is_continuous: self.is_refilling,
         })
     }
@@ -556,58 +550,38 @@ impl Window {
     /// The bound on calls in flight that the gate enforces.
     pub(super) fn cap(&self) -> Cap {
         let Some(last) = &self.last_answer else { return Cap::UNKNOWN };
-        let (cap, since, mut reset) = (last.remaining, last.since, last.reset.latest);
-        let alone = reset.max(since);
+        let (remaining, reset) = (last.remaining, last.reset.latest);
         let limit = last.limit.unwrap_or(1).max(1);
+        let alone = reset.max(last.since);
+        let all_back = self.own.all_back().unwrap_or(reset);
         if self.is_log()
             && let Some(left) = self.own.leave(limit, last.at)
         {
             // Each of our calls is back one window after it was counted, whatever the reset was rounded to.
-            let cap = cap.min(left);
+            let left = left.min(remaining);
             let first_back = self.own.next_back(last.at).unwrap_or(reset);
-            let at_first_back = self.own.leave(limit, first_back).unwrap_or(cap);
-            return Cap {
-                cap,
-                opening: limit,
-                since,
-                first_back,
-                at_first_back: at_first_back.max(cap),
-                alone: if self.own.is_shown() { first_back } else { alone.min(first_back) },
-                reset: self.own.all_back().unwrap_or(reset),
-                is_refilling: false,
-            };
+            let more = self.own.leave(limit, first_back).unwrap_or(left).max(left);
+            let steps = [(last.since, left), (first_back, more), (all_back, limit)];
+            let alone = if self.own.is_shown() { first_back } else { alone.min(first_back) };
+            return Cap { steps, alone, is_refilling: false };
         }
         if self.is_refilling {
-            if self.is_distrusted {
-                reset = since.saturating_add(reset.since(since).saturating_mul(DOUBTED));
-            }
-            return Cap {
-                cap,
-                opening: limit,
-                since,
-                first_back: reset,
-                at_first_back: limit.max(cap),
-                reset,
-                alone,
-                is_refilling: true,
-            };
+            let doubted =
+                last.since.saturating_add(reset.since(last.since).saturating_mul(DOUBTED));
+            let full = (if self.is_distrusted { doubted } else { reset }, limit.max(remaining));
+            let steps = [(last.since, remaining), full, full];
+            return Cap { steps, alone, is_refilling: true };
         }
         // By then a call that is counted is one window old, if no other client uses the quota: one call tries, as far as the reset
         // was rounded up.
         let by_age = self.own.full_until(limit).filter(|_| !self.is_distrusted);
-        let alone =
-            by_age.map_or(alone, |back| alone.min(back.max(last.reset.earliest)).max(since));
+        let by_age = by_age.map_or(alone, |back| back.max(last.reset.earliest));
         // At the reset one call tries. The others follow when its answer shows that all is back, or when a sliding window has
         // given it back.
-        Cap {
-            cap,
-            opening: self.opening,
-            since,
-            first_back: self.reset().unwrap_or(reset),
-            at_first_back: cap.saturating_add(1).min(self.opening).max(cap),
-            reset: reset.max(self.own.all_back().unwrap_or(reset)),
-            alone,
-            is_refilling: false,
-        }
+        let one_more = remaining.saturating_add(1).min(self.opening).max(remaining);
+        let first = (self.reset().unwrap_or(reset), one_more);
+        let all = (reset.max(all_back), self.opening.max(remaining));
+        let steps = [(last.since, remaining), first, all];
+        Cap { steps, alone: alone.min(by_age).max(last.since), is_refilling: false }
     }
 }

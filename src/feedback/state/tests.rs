@@ -10,7 +10,7 @@ use crate::feedback::learner::tests::at;
 use crate::feedback::window::tests::observed;
 
 fn fresh() -> State {
-    State::new(None, None, at(0))
+    State::new(Search::default(), None, at(0))
 }
 
 fn read(status: u16, fields: &[(&str, &str)]) -> Answer {
@@ -32,9 +32,14 @@ fn left(remaining: u32) -> Answer {
     quota(200, remaining)
 }
 
+/// What remains of the requests.
+fn remaining(state: &State, now: u64) -> Option<u64> {
+    state.server_state(at(now)).meters.first()?.1.remaining
+}
+
 /// The answer to a call for one request that was sent at one time and answered at another.
 fn hear(state: &mut State, times: (u64, u64), answer: &Answer) -> Action {
-    state.learn(&observed(times, None), [1, 0, 0, 0], answer, (false, 0))
+    state.learn(&observed(times, None), answer, 0)
 }
 
 #[test]
@@ -42,7 +47,7 @@ fn while_calls_are_paused_an_answer_to_a_call_sent_before_the_refusal_is_stale()
     let mut state = fresh();
     let refused = read(429, &[("retry-after", "30")]);
     assert_eq!(hear(&mut state, (10, 20), &refused).pause, Some(Duration::from_secs(30)));
-    let last_answer = |state: &State| state.remaining(Unit::Requests, at(20)).is_some();
+    let last_answer = |state: &State| remaining(state, 30).is_some();
     hear(&mut state, (19, 30), &left(50));
     assert_eq!((state.stats.stale, last_answer(&state)), (1, false));
     hear(&mut state, (20, 30), &left(50));
@@ -70,12 +75,12 @@ fn a_failure_that_names_a_time_is_a_pause_and_no_outage() {
 #[test]
 fn nothing_left_pauses_the_limiter_until_the_reset_or_until_more_is_there() {
     let mut state = fresh();
-    assert!(!state.is_learning());
+    assert!(!state.learner.is_on());
     assert_eq!(hear(&mut state, (10, 10), &left(0)).pause, Some(Duration::from_secs(60)));
     // An answer that says nothing of it changes nothing.
     let action = hear(&mut state, (100, 100), &read(200, &[]));
     assert_eq!((action.pause, action.resume), (None, false));
-    assert_eq!(state.remaining(Unit::Requests, at(100)), Some(0));
+    assert_eq!(remaining(&state, 100), Some(0));
     let resumes = |state: &mut State, now| hear(state, (now, now), &left(5)).resume;
     assert!(resumes(&mut state, 200) && !resumes(&mut state, 201));
     // At the reset the pause is over by itself. What pauses the limiter then is another's.
@@ -88,13 +93,13 @@ fn nothing_left_pauses_the_limiter_until_the_reset_or_until_more_is_there() {
 fn a_server_that_refuses_again_soon_after_its_time_gets_calls_more_slowly() {
     let rate = |again: u64| {
         let search = Search { start: 100.0, ..Search::default() };
-        let mut state = State::new(Some(Box::new(search)), None, at(0));
+        let mut state = State::new(search, None, at(0));
         let refused = read(429, &[("retry-after", "10")]);
         hear(&mut state, (10, 10), &refused);
         hear(&mut state, (again - 1, again), &refused);
         assert_eq!((state.stats.refused, state.stats.pauses), (2, 2));
-        assert!(state.is_learning());
-        state.rate().expect("it is learned").as_per_second()
+        assert!(state.learner.is_on());
+        state.learner.rate().expect("it is learned").as_per_second()
     };
     // The first one leaves the least rate.
     assert_eq!([120, 710, 711].map(rate), [1.5, 1.5, 2.0]);
@@ -104,12 +109,12 @@ fn a_server_that_refuses_again_soon_after_its_time_gets_calls_more_slowly() {
 #[test]
 fn a_503_with_a_time_between_good_calls_lowers_the_rate() {
     let search = Search { start: 100.0, ..Search::default() };
-    let mut state = State::new(Some(Box::new(search)), None, at(0));
+    let mut state = State::new(search, None, at(0));
     let refused = read(503, &[("retry-after", "10")]);
     hear(&mut state, (10, 10), &refused);
     hear(&mut state, (119, 119), &read(200, &[]));
     hear(&mut state, (120, 120), &refused);
-    let rate = state.rate().expect("it is learned").as_per_second();
+    let rate = state.learner.rate().expect("it is learned").as_per_second();
     assert!(rate < 1.6, "{rate}");
 }
 
@@ -148,7 +153,7 @@ fn of_a_quota_that_strangers_use_up_what_was_delivered_is_left() {
     let mut state = fresh();
     (1..=50).for_each(|call| _ = hear(&mut state, (10 * call, 10 * call), &left(99)));
     hear(&mut state, (510, 510), &used_up());
-    let rate = state.rate().expect("it is learned").as_per_second();
+    let rate = state.learner.rate().expect("it is learned").as_per_second();
     assert!((rate - 50.0 / 51.0).abs() < 1e-6, "{rate}");
 }
 
@@ -167,12 +172,12 @@ fn it_is_idle_if_nothing_holds_calls_back_and_nothing_is_under_way() {
 
 #[test]
 fn a_window_is_doubted_only_by_the_refusal_of_a_call_that_was_sent_when_it_was_known() {
-    let opening = |sent| {
+    let all = |sent| {
         let mut state = fresh();
         hear(&mut state, (10, 20), &left(50));
         hear(&mut state, (sent, 30), &used_up());
         hear(&mut state, (2_000, 2_000), &left(99));
-        state.windows[Unit::Requests.index()].cap().opening
+        state.windows[Unit::Requests.index()].cap().steps[2].1
     };
-    assert_eq!([19, 20].map(opening), [100, 1]);
+    assert_eq!([19, 20].map(all), [100, 99]);
 }

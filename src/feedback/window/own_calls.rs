@@ -23,17 +23,17 @@ const MOST: usize = 128;
 const TRIPS: u32 = 64;
 
 /// Accepted calls that the server may still count.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct OwnCalls {
     groups: VecDeque<Group>,
     /// The longest time to a reset.
     longest: Duration,
     /// The age of the youngest call that was no longer counted.
-    over: Duration,
+    over: Option<Duration>,
     /// A call was refused by that length. A window that counts in coarse steps gives some calls back early.
     is_longest: bool,
     /// The shortest round trip, and of how many.
-    fastest: Duration,
+    fastest: Option<Duration>,
     trips: u32,
     /// What others had used by the newest answer, at least.
     others: u64,
@@ -48,47 +48,32 @@ struct Group {
     cost: u64,
 }
 
-impl Default for OwnCalls {
-    fn default() -> Self {
-        Self {
-            groups: VecDeque::new(),
-            longest: Duration::ZERO,
-            over: Duration::MAX,
-            is_longest: false,
-            fastest: Duration::MAX,
-            trips: 0,
-            others: 0,
-            is_ours: false,
-        }
-    }
-}
-
 impl OwnCalls {
     /// The length of the window.
     fn length(&self) -> Duration {
-        self.longest.min(self.over)
+        self.over.map_or(self.longest, |over| over.min(self.longest))
     }
 
     /// No round trip is shorter. The first calls also open connections, so they do not tell.
     fn trip(&self) -> Duration {
-        if self.trips < TRIPS { Duration::ZERO } else { self.fastest }
+        self.fastest.filter(|_| self.trips >= TRIPS).unwrap_or_default()
     }
 
     /// Permits return much earlier than a sliding window gives them back: it is none.
     pub(super) fn are_back_early(&self) -> bool {
-        self.over < self.longest / 2
+        self.over.is_some_and(|over| over < self.longest / 2)
     }
 
     /// A call was refused: the window is longer than it seemed, or a call was faster than all before. Returns false if the
     /// window already counted as long as stated.
     pub(super) fn was_early(&mut self) -> bool {
-        (self.over, self.fastest) = (Duration::MAX, Duration::ZERO);
+        (self.over, self.fastest) = (None, Some(Duration::ZERO));
         !std::mem::replace(&mut self.is_longest, true)
     }
 
     /// Whether calls have shown how long the window is.
     pub(super) fn is_shown(&self) -> bool {
-        self.over < Duration::MAX
+        self.over.is_some()
     }
 
     /// What remains of a limit beside our calls that are counted at a time. `None` if others use more than a little of it.
@@ -107,7 +92,8 @@ impl OwnCalls {
         reset: Duration,
     ) {
         self.longest = self.longest.max(reset);
-        self.fastest = self.fastest.min(answered.since(sent));
+        let trip = answered.since(sent);
+        self.fastest = Some(self.fastest.map_or(trip, |fastest| fastest.min(trip)));
         self.trips = self.trips.saturating_add(1);
         if cost == 0 {
             return;
@@ -121,9 +107,9 @@ impl OwnCalls {
                 counted = counted.saturating_add(group.cost);
                 counted > used
             });
-            let age = over.map_or(Duration::MAX, |group| answered.since(group.sent));
-            if !self.is_longest {
-                self.over = self.over.min(age.saturating_sub(self.trip()));
+            if let Some(group) = over.filter(|_| !self.is_longest) {
+                let age = answered.since(group.sent).saturating_sub(self.trip());
+                self.over = Some(self.over.map_or(age, |over| over.min(age)));
             }
             self.others = used.saturating_sub(self.held(sent) + cost + out);
             let all: u64 = self.groups.iter().map(|group| group.cost).sum();

@@ -5,7 +5,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::super::sealed::Sealed;
-use super::super::{Acquire, Around, Ask, Granted, InProcess, Limiter, OwnedLimiter, Stages};
+use super::super::{
+    Acquire, Around, Ask, Granted, InProcess, Limiter, OwnedLimiter, Queue, Stages,
+};
 #[cfg(any(feature = "feedback", feature = "tower"))]
 use super::super::{Hearing, Reply, both};
 use super::And;
@@ -20,16 +22,16 @@ use crate::units::Nanos;
 use crate::unwinding::in_drop;
 use crate::wait_queue::End;
 
-/// A caller on its way through both queues.
+/// A caller of two limiters: it waits at the first, then at the second.
 #[allow(missing_debug_implementations)] // no program holds one
-pub struct Passing<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
-    and: And<A, B>,
-    ask: Ask<A::Cost>,
+pub struct InTurn<A: OwnedLimiter, B: OwnedLimiter> {
+    second: B,
+    ask: Ask<B::Cost>,
     deadline: Option<Nanos>,
     stage: Stage<A, B>,
 }
 
-enum Stage<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> {
+enum Stage<A: OwnedLimiter, B: OwnedLimiter> {
     AtFirst(Acquire<A>),
     AtSecond(Kept<A::Grant>, Acquire<B>),
 }
@@ -45,63 +47,93 @@ impl<G: Granted> Drop for Kept<G> {
     }
 }
 
-/// An error of one of the two.
-fn of(index: usize) -> impl FnOnce(Error) -> Error {
-    move |error| error.in_part(Part::new(index, 2))
-}
+/// An error, and of which limiter it is.
+type OfOne = (usize, Error);
 
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Passing<A, B> {
+/// What both have granted.
+type Grants<A, B> = (<A as Queue>::Grant, <B as Queue>::Grant);
+
+impl<A: OwnedLimiter, B: OwnedLimiter> InTurn<A, B> {
+    pub(crate) fn new(first: A, second: B, at_first: Ask<A::Cost>, ask: Ask<B::Cost>) -> Self {
+        let until = |max_wait| first.clock().now().saturating_add(max_wait);
+        let deadline = ask.max_wait.map(until);
+        Self { second, ask, deadline, stage: Stage::AtFirst(Acquire::new(first, at_first)) }
+    }
+
+    /// What it asks for now: a part of its timeout is over.
+    pub(crate) fn ask(&self) -> Ask<B::Cost> {
+        let left = |deadline: Nanos| deadline.since(self.second.clock().now());
+        Ask { max_wait: self.deadline.map(left), ..self.ask }
+    }
+
     /// Waits at the first limiter, and takes what it grants to the second.
-    fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Result<(), OfOne>> {
         if let Stage::AtFirst(acquire) = &mut self.stage {
-            let granted = ready!(Pin::new(acquire).poll(context)).map_err(of(0))?;
-            let And { first, second } = &self.and;
-            let max_wait = self.deadline.map(|deadline| deadline.since(first.clock().now()));
-            let acquire = Acquire::new(second.clone(), Ask { max_wait, ..self.ask });
+            let granted = ready!(Pin::new(acquire).poll(context)).map_err(|error| (0, error))?;
+            let acquire = Acquire::new(self.second.clone(), self.ask());
             self.stage = Stage::AtSecond(Kept(Some(granted)), acquire);
         }
         Poll::Ready(Ok(()))
     }
-}
 
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Stages<AndGrant<A::Grant, B::Grant>>
-    for Passing<A, B>
-{
-    fn poll(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<AndGrant<A::Grant, B::Grant>, Error>> {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Grants<A, B>, OfOne>> {
         ready!(self.poll_first(context))?;
         let Stage::AtSecond(kept, acquire) = &mut self.stage else { unreachable!("just passed") };
-        let second = ready!(Pin::new(acquire).poll(context)).map_err(of(1));
+        let second = ready!(Pin::new(acquire).poll(context));
         let Some(first) = kept.0.take() else { unreachable!("the second was not ready before") };
         Poll::Ready(match second {
-            Ok(second) => Ok(AndGrant { first, second }),
+            Ok(second) => Ok((first, second)),
             Err(error) => {
                 // Before anyone can learn that this caller was refused.
                 first.refund();
-                Err(error)
+                Err((1, error))
             }
         })
     }
 
-    fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+    /// As [`Queue::poll_enter`](super::super::Queue::poll_enter).
+    pub(crate) fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), OfOne>> {
         if let Stage::AtFirst(acquire) = &mut self.stage {
-            ready!(acquire.poll_enter(context)).map_err(of(0))?;
+            ready!(acquire.poll_enter(context)).map_err(|error| (0, error))?;
             // What has to wait at the first stands there until it is awaited.
             if !acquire.delay().is_zero() || self.poll_first(context)?.is_pending() {
                 return Poll::Ready(Ok(()));
             }
         }
         let Stage::AtSecond(_, acquire) = &mut self.stage else { unreachable!("just passed") };
-        acquire.poll_enter(context).map_err(of(1))
+        acquire.poll_enter(context).map_err(|error| (1, error))
     }
 
-    fn delay(&self) -> Duration {
+    /// As [`Queue::delay`](super::super::Queue::delay).
+    pub(crate) fn delay(&self) -> Duration {
         match &self.stage {
             Stage::AtFirst(acquire) => acquire.delay(),
             Stage::AtSecond(_, acquire) => acquire.delay(),
         }
+    }
+}
+
+fn in_part((index, error): OfOne) -> Error {
+    error.in_part(Part::new(index, 2))
+}
+
+impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Stages<AndGrant<A::Grant, B::Grant>>
+    for InTurn<A, B>
+{
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<AndGrant<A::Grant, B::Grant>, Error>> {
+        let (first, second) = ready!(self.poll(context)).map_err(in_part)?;
+        Poll::Ready(Ok(AndGrant { first, second }))
+    }
+
+    fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.poll_enter(context).map_err(in_part)
+    }
+
+    fn delay(&self) -> Duration {
+        self.delay()
     }
 }
 
@@ -124,13 +156,10 @@ where
 impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Around for And<A, B> {
     type Cost = A::Cost;
     type Grant = AndGrant<A::Grant, B::Grant>;
-    type Caller = Passing<A, B>;
+    type Caller = InTurn<A, B>;
 
-    fn caller(&self, ask: &Ask<A::Cost>) -> Passing<A, B> {
-        let now = self.first.clock().now();
-        let deadline = ask.max_wait.map(|max_wait| now.saturating_add(max_wait));
-        let stage = Stage::AtFirst(Acquire::new(self.first.clone(), *ask));
-        Passing { and: self.clone(), ask: *ask, deadline, stage }
+    fn caller(&self, ask: &Ask<A::Cost>) -> InTurn<A, B> {
+        InTurn::new(self.first.clone(), self.second.clone(), *ask, *ask)
     }
 }
 
@@ -148,8 +177,8 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
     }
 
     async fn would_wait(&self, n: A::Cost) -> Result<Option<Duration>, Error> {
-        let first = self.first.would_wait(n).await.map_err(of(0))?;
-        let second = self.second.would_wait(n).await.map_err(of(1))?;
+        let first = self.first.would_wait(n).await.map_err(|error| in_part((0, error)))?;
+        let second = self.second.would_wait(n).await.map_err(|error| in_part((1, error)))?;
         Ok(first.zip(second).map(|(first, second)| first.max(second)))
     }
 

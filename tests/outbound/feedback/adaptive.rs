@@ -50,19 +50,19 @@ async fn refusals_of_calls_that_were_under_way_together_lower_the_rate_once() {
 }
 
 #[tokio::test]
-async fn the_ceiling_holds_and_to_resume_begins_anew() {
+async fn to_resume_begins_anew() {
     let clock = ManualClock::auto_advance();
     let limiter = RateLimiter::with_clock(Unlimited, &clock);
-    let builder = Feedback::builder(limiter).start(per_second(50.0)).seed(7);
-    let adaptive = builder.ceiling(per_second(150.0)).build();
-    for _ in 0..2_000 {
+    let adaptive = Feedback::builder(limiter).start(per_second(50.0)).seed(7).build();
+    for _ in 0..200 {
         adaptive.acquire(1).await.expect("a grant").accepted();
     }
-    assert_eq!(rate_of(&adaptive), 150.0);
+    let found = rate_of(&adaptive);
+    assert!(found > 150.0, "{found}");
     for _ in 0..3 {
         adaptive.acquire(1).await.expect("a grant").refused(None).await;
     }
-    assert!(rate_of(&adaptive) < 140.0, "{:?}", adaptive.rate());
+    assert!(rate_of(&adaptive) < 0.9 * found, "{:?}", adaptive.rate());
     adaptive.resume().await.expect("in process");
     assert_eq!(rate_of(&adaptive), 50.0);
     clock.advance(secs(1));

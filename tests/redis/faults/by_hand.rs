@@ -8,6 +8,7 @@ mod refunds;
 mod replies;
 mod retries;
 mod shares;
+mod slots;
 mod tickets;
 
 use futures::future::FutureExt;
