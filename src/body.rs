@@ -99,6 +99,7 @@ impl<B, C: Cost> ResponseBody<B, C> {
 }
 
 /// A response of a client: an [`http::Response`], or one of reqwest.
+#[cfg_attr(not(feature = "tower"), allow(unreachable_pub))]
 pub trait AnyResponse: Sized {
     /// The response together with a grant.
     type Held<C: Cost>;
