@@ -44,9 +44,6 @@ mod options;
 mod script;
 mod sender;
 mod shared;
-#[cfg(test)]
-#[path = "../tests/reconnecting/mod.rs"]
-mod traces;
 
 pub use crate::error::store::StoreError;
 /// The client library, whose types are part of this module's.

@@ -65,13 +65,6 @@ impl Arrival {
         Self(Self::ORIGIN + joined - saturating_nanos(ahead.min(Nanos::HORIZON)))
     }
 
-    /// Ahead of each caller, and behind calls with smaller numbers.
-    #[cfg(feature = "redis")]
-    pub(crate) fn ahead_of_all(number: u64) -> Self {
-        debug_assert!(number < Self::ORIGIN / 2, "callers come behind");
-        Self(number)
-    }
-
     fn get(self) -> u64 {
         self.0
     }
@@ -320,12 +313,12 @@ impl<T: Waits> WaitQueue<T> {
         id.at(entry.arrival.get(), entry.rank)
     }
 
-    /// A waiter gets another place in the order.
+    /// A waiter that was unlinked is in the order again, at its old place.
     #[cfg(feature = "redis")]
-    pub(crate) fn reorder(&mut self, id: WaiterId, arrival: Arrival) {
-        self.order.remove(self.key(id));
-        self.entries[id.place()].arrival = arrival;
+    pub(crate) fn relink(&mut self, id: WaiterId, deadline: Option<Nanos>) {
+        self.len += 1;
         self.order.insert(self.key(id));
+        self.set_deadline(id, deadline);
     }
 
     /// Removes the entry of a waiter that is out of the order.

@@ -9,7 +9,7 @@ use super::connection::Connection;
 use super::grant::RedisGrant;
 use super::limiter::RedisRateLimiter;
 use super::line::change::{KeyChange, Report};
-use super::line::waiter::{Booking, GrantInfo, Outcome, Turn};
+use super::line::roster::{Booking, GrantInfo, Outcome, Turn};
 use super::script::{Scripted, wire};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -305,11 +305,9 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
         // What does not depend on the state is the policy's to tell.
         let now = Nanos::ZERO;
         let limits = Limit::all(&policy, &policy.idle(now), Asked::now(now, cost));
-        let told = limits.into_iter().zip(reports).map(|(limit, report)| Limit {
-            remaining: report.remaining,
-            more_after: report.more_after,
-            ..limit
-        });
+        let told = limits.into_iter().zip(reports);
+        let told =
+            told.map(|(limit, (remaining, more_after))| Limit { remaining, more_after, ..limit });
         Ok(told.collect())
     }
 

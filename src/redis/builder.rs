@@ -52,7 +52,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             deadline: Duration::from_millis(500),
             lease: Duration::from_secs(10),
             refresh: Duration::from_secs(1),
-            max_requests: 512,
             absent_is_new: true,
             version: 0,
             keep: Duration::from_secs(30 * 86_400),
@@ -135,15 +134,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
     /// that time on average. With many thousands of such keys choose a longer time.
     pub fn refresh(self, refresh: Duration) -> Self {
         self.with(|options| options.refresh = refresh)
-    }
-
-    /// The maximum number of requests in flight, at most one for each key; by default 512. The server executes one
-    /// at a time, so more would only queue there, the last of them beyond their deadline. With a round trip of `t`
-    /// the limiter sends at most `requests / t` requests a second. Keys whose requests fail have 16 of their own,
-    /// and one more with each of their requests that is answered again.
-    pub fn max_requests(self, requests: usize) -> Self {
-        let most = tokio::sync::Semaphore::MAX_PERMITS;
-        self.with(|options| options.max_requests = requests.clamp(1, most))
     }
 
     /// The maximum number of callers of a key that wait in this process, including callers whose request is

@@ -52,9 +52,6 @@ pub trait Connection: Clone + Send + Sync + 'static {
     }
 }
 
-/// How long a connection over which a reply was late may leave a check unanswered.
-pub(crate) const DOUBT: Duration = Duration::from_secs(1);
-
 /// `EVALSHA`, and `EVAL` if the server did not know the script and so did not run it.
 pub(crate) async fn evaluate<F: Future<Output = Result<Value, RedisError>>>(
     request: &Request,
@@ -103,10 +100,7 @@ where
     }
     let outcome = timeout_at(end, evaluate(request, &send)).await;
     // redis-rs may have a time-out of its own.
-    let is_late = outcome
-        .as_ref()
-        .map_or(true, |outcome| outcome.as_ref().is_err_and(RedisError::is_timeout));
-    if is_late {
+    if outcome.as_ref().map_or(true, |it| it.as_ref().is_err_and(RedisError::is_timeout)) {
         // Of two requests in a row the first gets the reply to the second if replies are out of step.
         for _ in 0..2 {
             tokio::spawn(check(send.clone(), Arc::clone(&request.key)));
@@ -115,18 +109,35 @@ where
     let value = outcome.map_err(|_| Failure::late(request.deadline))?.map_err(failure)?;
     let reply = request.reply(value);
     if reply.is_err() {
-        let quit = send.clone();
-        let key = Arc::clone(&request.key);
-        tokio::spawn(async move { timeout(DOUBT, quit(closing(&key))).await });
+        tokio::spawn(close(send.clone(), Arc::clone(&request.key)));
     }
     reply
 }
 
+/// How long a check may stay unanswered, and the end of a connection.
+const DOUBT: Duration = Duration::from_secs(1);
+
+/// Closes the connection if it gives the reply to another request. It stays open if there is no reply.
+async fn check<F>(send: impl Fn(Cmd) -> F, key: Arc<str>)
+where
+    F: Future<Output = Result<Value, RedisError>>,
+{
+    let number = next_number();
+    if let Ok(Ok(value)) = timeout(DOUBT, send(echo(&key, number))).await
+        && value != Value::BulkString(number.to_le_bytes().to_vec())
+    {
+        close(send, key).await;
+    }
+}
+
 /// The server closes the connection: with a key, so that a client of a cluster sends it to the node of that key.
-fn closing(key: &str) -> Cmd {
+async fn close<F>(send: impl Fn(Cmd) -> F, key: Arc<str>)
+where
+    F: Future<Output = Result<Value, RedisError>>,
+{
     let mut quit = redis::cmd("QUIT");
-    quit.arg(key);
-    quit
+    quit.arg(&*key);
+    let _ = timeout(DOUBT, send(quit)).await;
 }
 
 /// Asks for an echo until the right server sends it. A connection that was closed while idle fails the first command,
@@ -153,19 +164,6 @@ fn echo(key: &str, number: u32) -> Cmd {
     let mut echo = redis::cmd("EVAL");
     echo.arg("return ARGV[1]").arg(1).arg(key).arg(&number.to_le_bytes());
     echo
-}
-
-/// Closes the connection if it gives the reply to another request. It stays open if there is no reply.
-async fn check<F>(send: impl Fn(Cmd) -> F, key: Arc<str>)
-where
-    F: Future<Output = Result<Value, RedisError>>,
-{
-    let number = next_number();
-    if let Ok(Ok(value)) = timeout(DOUBT, send(echo(&key, number))).await
-        && value != Value::BulkString(number.to_le_bytes().to_vec())
-    {
-        let _ = timeout(DOUBT, send(closing(&key))).await;
-    }
 }
 
 /// A connection that was idle for this long is tried before it is used: servers and proxies close idle connections,

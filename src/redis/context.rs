@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
 use super::connection::random;
 use super::counters::Counters;
 use super::health::Health;
@@ -15,12 +13,6 @@ use crate::keyed::KeyedRateLimiter;
 use crate::observe::Observer;
 use crate::sync::Mutex;
 
-/// The slots of keys whose requests fail.
-const FAILING: usize = 16;
-
-/// A place of a request in flight.
-pub(super) type Slot = OwnedSemaphorePermit;
-
 /// What the line of a key needs of its limiter.
 pub(super) struct Context<P: Scripted> {
     pub(super) options: Options<P>,
@@ -30,10 +22,6 @@ pub(super) struct Context<P: Scripted> {
     /// In use while Redis is away.
     pub(super) local: Option<KeyedRateLimiter<Arc<str>, P>>,
     pub(super) health: Health,
-    /// Slots for the requests in flight, at most one for each key; and those of keys whose requests fail, so that
-    /// thousands of keys on a mute node leave slots to the others. Of these, how many there are beyond [`FAILING`].
-    pub(super) slots: [Arc<Semaphore>; 2],
-    wider: Mutex<usize>,
     pub(super) counters: Mutex<Counters>,
     pub(super) observer: Arc<Observer>,
     /// Distinguishes this limiter from those of other processes.
@@ -42,7 +30,6 @@ pub(super) struct Context<P: Scripted> {
 
 impl<P: Scripted> Context<P> {
     pub(super) fn new(options: Options<P>, policy: P) -> Self {
-        let random = random();
         let local = match &options.unavailable {
             Unavailable::Local(policy) => {
                 let local = KeyedRateLimiter::builder(policy.clone())
@@ -55,28 +42,14 @@ impl<P: Scripted> Context<P> {
             _ => None,
         };
         Self {
-            slots: [options.max_requests, FAILING].map(|most| Arc::new(Semaphore::new(most))),
-            wider: Mutex::default(),
-            health: Health::new(random),
+            health: Health::default(),
             observer: Observer::new(options.reports.clone()),
             options,
             rules: Rules::of(&policy),
             policy,
             local,
             counters: Mutex::default(),
-            id: f64::from_bits(random >> 2),
-        }
-    }
-
-    /// A key that has failed was answered: others of its node may be well again. It leaves its slot to them, and one more,
-    /// so that twice as many try with each round trip. Each failure takes one away again.
-    pub(super) fn widen(&self, is_answered: bool) {
-        let (failing, mut wider) = (&self.slots[1], self.wider.lock());
-        if !is_answered {
-            *wider -= failing.forget_permits((*wider).min(1));
-        } else if *wider < self.options.max_requests {
-            failing.add_permits(1);
-            *wider += 1;
+            id: f64::from_bits(random() >> 2),
         }
     }
 

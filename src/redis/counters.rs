@@ -1,7 +1,5 @@
 //! Counters of the requests of a shared limiter.
 
-use std::time::Duration;
-
 /// Request counters of a limiter, all keys together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -16,13 +14,6 @@ pub struct Counters {
     pub lost: u64,
     /// Calls served without Redis because it was away.
     pub without_redis: u64,
-    /// Requests with a reply in time.
-    pub answered: u64,
-    /// The sum of the times from making a request to its reply. Divided by `answered` it is the mean.
-    pub latency: Duration,
     /// Requests that failed, whether they are tried again or not.
     pub failed: u64,
-    /// Requests for a key that holds something else: another kind of policy, another format, or data of another
-    /// program.
-    pub foreign: u64,
 }

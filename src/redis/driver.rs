@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
 use super::connection::Connection;
 use super::line::KeyLine;
 use super::script::Scripted;
@@ -66,7 +64,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     fn driver(&self, line: &mut KeyLine<P>) -> Option<Driver<P, C>> {
         let flight = Some(line.take_off()?);
         let shared = self.this.upgrade().expect("borrowed from its owner");
-        Some(Driver { shared, flight, slots: line.slots() })
+        Some(Driver { shared, flight })
     }
 }
 
@@ -85,27 +83,17 @@ struct Driver<P: Scripted, C: Connection> {
     shared: Arc<SharedKey<P, C>>,
     /// The number of its flight; `None` when it is done.
     flight: Option<u64>,
-    slots: Arc<Semaphore>,
 }
 
 impl<P: Scripted, C: Connection> Driver<P, C> {
     async fn drive(mut self) {
         let shared = Arc::clone(&self.shared);
         while let Some(flight) = self.flight {
-            // A task that need not wait does not yield to its runtime: a test may poll it in place.
-            let mut slot = Arc::clone(&self.slots).try_acquire_owned().ok();
-            if slot.is_none() {
-                slot = Arc::clone(&self.slots).acquire_owned().await.ok();
-            }
             // If there is nothing to send any more, another task is spawned for the next request.
-            let request = shared.with_lock(|line| line.begin(flight, slot));
-            let Some(request) = request else { break };
+            let Some(request) = shared.with_lock(|line| line.begin(flight)) else { break };
             let end = shared.connection.run(&request).await;
             let next = shared.act(true, |line| line.land(flight, end)).1;
-            self.flight = None;
-            if let Some(mut next) = next {
-                (self.flight, self.slots) = (next.flight.take(), Arc::clone(&next.slots));
-            }
+            self.flight = next.and_then(|mut next| next.flight.take());
         }
     }
 }

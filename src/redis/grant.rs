@@ -11,7 +11,7 @@ use tokio::sync::oneshot::Receiver;
 use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
 use super::line::change::{Done, KeyChange, Refund};
-use super::line::waiter::GrantInfo;
+use super::line::roster::GrantInfo;
 use super::script::{Scripted, wire};
 use super::shared::SharedKey;
 use crate::error::Error;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::connection::{Connection, Effect, Failure};
 use super::limiter::RedisRateLimiter;
-use super::line::change::{KeyChange, KeyReport, Report};
+use super::line::change::{KeyChange, Report};
 use super::script::Scripted;
 use crate::error::Error;
 use crate::limiter::Limiter;
@@ -65,7 +65,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self) -> Result<KeyState<P>, Error> {
-        let Some(Report::State(KeyReport { mut quota, paused_for, expires_in })) =
+        let Some(Report::State(mut quota, paused_for, expires_in)) =
             self.report(vec![b'Q']).await?
         else {
             return Err(self.lost());

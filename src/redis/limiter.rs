@@ -93,8 +93,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// cheap, and need not be kept; but the [`stats`](Self::stats) of a key are dropped when it has no
     /// handle and no waiter, some seconds after its last use.
     ///
-    /// [`set_policy`](Self::set_policy) sets the policy of one key. Calls for different keys share no
-    /// request; at most 512 requests ([`max_requests`](super::RedisRateLimiterBuilder::max_requests)) are in flight at a time.
+    /// [`set_policy`](Self::set_policy) sets the policy of one key. Calls for different keys share no request.
     ///
     /// ```no_run
     /// # use tollgate::redis::{Reconnecting, RedisRateLimiter};
@@ -191,7 +190,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     ///
     /// # Errors
     ///
-    /// [`Error::Store`]; it may have taken effect anyway, and will once this process reaches Redis again.
+    /// [`Error::Store`]; it may have taken effect anyway. It is not sent again.
     ///
     /// # Cancel safety
     ///
@@ -209,7 +208,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     async fn change_policy(&self, policy: P, rate: Option<Rate>) -> Result<(), Error> {
-        let answer = self.shared.with_lock(|line| line.set_policy(policy));
+        let answer = self.shared.with_lock(|line| line.request(KeyChange::setting(policy)));
         answer.await.unwrap_or(Ok(None)).map(drop)?;
         self.shared.context.observer.report(&Event::PolicyChanged { rate });
         Ok(())

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | [`roster`] | the waiters: their order, bookings and outcomes |
 //! | [`pacing`] | when the head is asked for, how far a request reaches, the last refusal |
-//! | [`outbox`] | the changes that wait to be sent |
+//! | [`change`] | the changes that wait to be sent |
 //! | [`agreement`] | the policy, here and in the fleet |
 //! | [`lease`] | the permits in flight that this process holds |
 //! | [`outage`] | the requests of this key that fail |
@@ -22,20 +22,15 @@
 mod agreement;
 mod callers;
 pub(super) mod change;
-mod close;
 mod flight;
 mod lease;
 mod outage;
-mod outbox;
 mod pacing;
 mod reply;
-mod report;
 mod request;
-mod roster;
+pub(super) mod roster;
 mod time;
-pub(super) mod waiter;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,26 +39,19 @@ use tokio::sync::oneshot;
 use crate::clock::Monotone;
 use crate::error::store::StoreError;
 use crate::observe::Event;
-use crate::redis::connection::random;
 use crate::redis::context::Context;
 use crate::redis::options::Unavailable;
 use crate::redis::script::Scripted;
-use crate::redis::script::wire::PolicyHeader;
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 use agreement::Agreement;
-use change::{Done, KeyChange, Refund};
+use change::{Done, KeyChange, Outbox, Refund};
 use flight::Flight;
 use lease::Lease;
 use outage::KeyOutage;
-use outbox::Outbox;
 use pacing::Pacing;
-use roster::Roster;
-use waiter::{Booking, GrantInfo, Outcome};
-
-/// A request keeps its slot for this part of the deadline, and longer only if it waits in a crowd.
-const QUICK: u32 = 16;
+use roster::{Booking, GrantInfo, Outcome, Roster};
 
 /// A line is kept for this long after its last use; and if a policy was set for its key.
 pub(super) const UNUSED: Duration = Duration::from_secs(1);
@@ -75,20 +63,18 @@ pub(crate) struct KeyLine<P: Scripted> {
     time: Monotone,
     roster: Roster<P::Cost>,
     pacing: Pacing<P::Cost>,
-    flight: Option<Flight<P::Cost>>,
+    flight: Option<Flight<P>>,
     /// How many there have been.
     flights: u64,
     /// The last request was for changes: the next is for waiters.
     changed_last: bool,
     /// How long the next request waits for callers that the last reply has served.
     collect_until: Nanos,
-    outbox: Outbox<P::Cost>,
-    /// Bookings of callers that left, in the order in which they are due, and their cost: for waiters in the request in flight.
-    spare: (VecDeque<Booking>, P::Cost),
-    /// When the last booking is due, spare or not.
+    outbox: Outbox<P>,
+    /// When the last booking is due.
     last_due: Nanos,
-    /// When it was noticed that the process had stood still, until the next grant.
-    stood_still: Option<Nanos>,
+    /// The process has stood still, and granted nothing since.
+    stood_still: bool,
     agreement: Agreement<P>,
     lease: Lease,
     outage: KeyOutage,
@@ -96,32 +82,23 @@ pub(crate) struct KeyLine<P: Scripted> {
     pub(crate) events: Vec<Event>,
 }
 
-/// Adds a spare booking: they are handed on in the order in which they are due.
-fn put_aside(spare: &mut VecDeque<Booking>, booking: Booking) {
-    let place = spare.partition_point(|other| other.due <= booking.due);
-    spare.insert(place, booking);
-}
-
 /// What others ask of a line.
 impl<P: Scripted> KeyLine<P> {
     pub(crate) fn new(key: Arc<str>, context: Arc<Context<P>>) -> Self {
-        let policy = context.policy.clone();
-        let header = PolicyHeader::of(&policy, (context.options.version, 0));
         Self {
             key,
             time: Monotone::new(context.options.clock.now()),
+            agreement: Agreement::new(context.policy.clone(), context.options.version),
             context,
             roster: Roster::new(),
-            pacing: Pacing::new(random()),
+            pacing: Pacing::new(),
             flight: None,
             flights: 0,
             changed_last: false,
             collect_until: Nanos::ZERO,
-            outbox: Outbox::default(),
-            spare: Default::default(),
+            outbox: Outbox::new(),
             last_due: Nanos::ZERO,
-            stood_still: None,
-            agreement: Agreement::new(policy, header),
+            stood_still: false,
             lease: Lease::default(),
             outage: KeyOutage::default(),
             stats: Stats::default(),
@@ -145,13 +122,13 @@ impl<P: Scripted> KeyLine<P> {
     /// Whether the line can be dropped without a loss. `comes_closed`: a new one would be closed.
     pub(crate) fn is_quiet(&self, comes_closed: bool) -> bool {
         let now = self.context.options.clock.now();
-        let is_own = self.agreement.is_own(self.context.options.version);
+        let is_own = self.agreement.header.rank == (self.context.options.version, 0);
         let kept = if is_own { UNUSED } else { UNUSED_BUT_SET };
         now.since(self.time.latest()) >= kept
-            && self.roster.queue.len() == 0
+            && self.roster.len() == 0
             && self.has_told_all()
             && self.lease.is_free()
-            && !self.outage.is_on()
+            && !self.outage.is_on(&self.context.health)
             && !self.pacing.remembers_refusal(now)
             && (comes_closed || !self.roster.queue.is_closed)
     }
@@ -162,10 +139,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Whether Redis knows all that was given back.
     pub(crate) fn has_told_all(&self) -> bool {
-        self.flight.is_none()
-            && self.outbox.is_empty()
-            && self.spare.0.is_empty()
-            && !self.lease.released
+        self.flight.is_none() && self.outbox.is_empty() && !self.lease.released
     }
 
     /// Whether changes wait to be sent.
@@ -179,7 +153,7 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     fn has_business(&self) -> bool {
-        self.roster.waiting > 0 || !self.outbox.is_empty() || self.lease.released
+        self.roster.queue.len() > 0 || !self.outbox.is_empty() || self.lease.released
     }
 
     pub(crate) fn refund(&mut self, part: P::Cost, all: P::Cost, booking: Booking) {
@@ -189,24 +163,11 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Queues a change, and reports its end.
-    pub(crate) fn request(
-        &mut self,
-        change: KeyChange<P::Cost>,
-    ) -> oneshot::Receiver<Done<P::Cost>> {
-        // A caller that comes after it sees its effect.
-        self.return_spare();
+    pub(crate) fn request(&mut self, change: KeyChange<P>) -> oneshot::Receiver<Done<P::Cost>> {
         self.roster.queue.note_caller();
         let (done, answer) = oneshot::channel();
         self.change(KeyChange { done: Some(done), ..change });
         answer
-    }
-
-    /// Sets a new policy, here and for the fleet.
-    pub(crate) fn set_policy(&mut self, policy: P) -> oneshot::Receiver<Done<P::Cost>> {
-        if self.agreement.set(policy) {
-            self.turn_away_the_too_large();
-        }
-        self.request(KeyChange::setting())
     }
 
     /// A caller holds permits in flight.
@@ -240,16 +201,9 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    fn change(&mut self, change: KeyChange<P::Cost>) {
+    fn change(&mut self, change: KeyChange<P>) {
         self.outbox.push(change);
         self.pacing.ask_again();
-    }
-
-    /// Sets the policy again if that is not confirmed: the request may have been lost.
-    fn set_again(&mut self) {
-        if self.agreement.is_unheard() && !self.outbox.sets() {
-            self.outbox.push_first(KeyChange::setting());
-        }
     }
 
     /// Gives a booking back to Redis.
@@ -258,38 +212,10 @@ impl<P: Scripted> KeyLine<P> {
         self.let_go(cost);
     }
 
-    fn return_all(&mut self, (spare, cost): (impl IntoIterator<Item = Booking>, P::Cost)) {
-        for booking in spare {
-            self.return_booking(cost, booking);
-        }
-    }
-
-    /// Gives back all bookings, of waiters and spare: the last one first, as less comes back of one with others behind.
+    /// Gives back all bookings: the last one first, as less comes back of one with others behind.
     fn return_bookings(&mut self) {
-        self.return_spare();
         for (cost, booking) in self.roster.unbook_all().into_iter().rev() {
             self.return_booking(cost, booking);
-        }
-    }
-
-    fn return_spare(&mut self) {
-        let spare = std::mem::take(&mut self.spare);
-        self.return_all(spare);
-    }
-
-    /// Hands bookings for `cost` to the waiters from `next` on that ask for the same cost. Those that are left go back,
-    /// unless a waiter in the request in flight may need them.
-    fn hand_on(&mut self, next: Option<WaiterId>, (mut spare, cost): (VecDeque<Booking>, P::Cost)) {
-        let (has_booked, is_asked) = self.roster.hand_on(next, cost, &mut spare);
-        if has_booked {
-            self.pacing.ask_again();
-        }
-        if !is_asked || !self.spare.0.is_empty() && self.spare.1 != cost {
-            return self.return_all((spare, cost));
-        }
-        self.spare.1 = cost;
-        for booking in spare {
-            put_aside(&mut self.spare.0, booking);
         }
     }
 
@@ -321,7 +247,7 @@ impl<P: Scripted> KeyLine<P> {
         if self.roster.give_up(id, outcome) {
             self.pacing.ask_again();
         }
-        if self.roster.waiting == 0 {
+        if self.roster.queue.len() == 0 {
             self.lease.stop_waiting();
         }
     }
@@ -335,9 +261,9 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// The server has answered a request that was sent at `sent`.
-    fn note_answer(&mut self, sent: Nanos) {
-        let up = self.outage.answered(&self.context, self.now(), sent);
+    /// The server has answered.
+    fn note_answer(&mut self) {
+        let up = self.outage.answered(&self.context, self.now());
         self.events.extend(up);
     }
 }

@@ -35,7 +35,6 @@ pub(super) struct Options<P> {
     pub(super) deadline: Duration,
     pub(super) lease: Duration,
     pub(super) refresh: Duration,
-    pub(super) max_requests: usize,
     pub(super) absent_is_new: bool,
     pub(super) version: u32,
     pub(super) keep: Duration,

@@ -27,15 +27,6 @@ impl Failure {
         Self::new(Effect::Unknown, format!("no answer within {deadline:?}").into())
     }
 
-    /// Whether the server says that a command is not permitted.
-    pub(crate) fn is_forbidden(&self) -> bool {
-        let error = self.source.downcast_ref::<RedisError>();
-        error.is_some_and(|error| {
-            let said = said_in_script(error).or(error.detail()).unwrap_or_default();
-            error.code() == Some("NOPERM") || FORBIDDEN.iter().any(|text| said.contains(text))
-        })
-    }
-
     /// The error for callers at `key`.
     pub(crate) fn error(&self, key: &Arc<str>) -> StoreError {
         StoreError::new(key, self.clone())
@@ -95,9 +86,6 @@ const REFUSALS_OF_NO_CODE: [&str; 6] = [
     "max number of clients reached",
     "unknown command",
 ];
-
-/// How servers say within a script that a command is not permitted: Redis 6, and later ones.
-const FORBIDDEN: [&str; 2] = ["The user executing the script", "ACL failure in script"];
 
 /// Whether the server is known to send this error only before it executes a request, or for a script that has
 /// not written.

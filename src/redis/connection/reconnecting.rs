@@ -3,30 +3,34 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, Value};
+use redis::{AsyncConnectionConfig, Client, RedisError, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{Effect, Failure, ends_connection};
 use super::request::{Reply, Request};
-use super::{Connection, DOUBT, IDLE, echo, evaluate, next_number, send, without_delay};
+use super::{Connection, echo, evaluate, next_number, send, without_delay};
 use crate::redis::sender;
 use crate::sync::Mutex;
 
 /// How long connecting may take by default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How many requests are under way over a connection at most. The server executes one at a time, so more would only wait there,
+/// the last of them beyond their deadline.
+const MAX_REQUESTS: usize = 512;
+
 /// A connection that is made at the first use, and again when it is lost or the server has become a replica.
 /// Clones share it. Nothing is sent twice.
 ///
 /// A task of its own connects, on the thread of this crate that sends requests. So the connection depends on no
-/// runtime of yours, and a request whose deadline passes meanwhile does not end the attempt. A late reply does not
-/// end the connection, unless a small `EVAL` is not answered within a second either. After an idle second such an `EVAL`
-/// tries the connection first, so that no request is lost with it.
+/// runtime of yours, and a request whose deadline passes meanwhile does not end the attempt. If a reply is late, or is
+/// that to another request, the next request makes a new connection. After an idle second a small `EVAL` tries the
+/// connection first, so that no request is lost with it.
 ///
 /// ```no_run
 /// use tollgate::redis::{RedisRateLimiter, Reconnecting};
@@ -42,7 +46,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Reconnecting {
     state: Arc<ReconnectingState>,
     connect_timeout: Duration,
-    idle: Duration,
 }
 
 type Connecting = Pin<Box<dyn Future<Output = Result<MultiplexedConnection, RedisError>> + Send>>;
@@ -64,46 +67,19 @@ type Renewal = watch::Receiver<Option<Result<Arc<Open>, Failure>>>;
 
 struct Open {
     connection: MultiplexedConnection,
-    answered: Mutex<Instant>,
+    /// Whether a request was answered: a new one cannot have been closed while idle.
+    is_used: AtomicBool,
 }
 
 impl Open {
-    /// Sends a command for a key. An error names no request, so an echo follows it. If that gets neither its reply nor the
-    /// same error, the error may belong to another request, and this request may have been carried out. After
-    /// `NOSCRIPT` the request itself follows, and its reply shows the same.
-    async fn send(&self, key: &str, command: Cmd) -> Result<Value, RedisError> {
-        let outcome = send(self.connection.clone(), command).await;
-        if let Err(error) = &outcome
-            && error.code().is_some_and(|code| code != "NOSCRIPT")
-            && let (number, echoed) = self.echo(key).await
-            && echoed.map_or_else(|echo| echo.code() != error.code(), |value| value != number)
-        {
-            return Err(
-                (ErrorKind::UnexpectedReturnType, "the error may be another request's").into()
-            );
-        }
-        outcome
-    }
-
     /// Tries it by an echo. Any error of the server is an answer.
     async fn answers(&self, key: &str, time: Duration) -> bool {
-        let Ok((number, echoed)) = timeout(time, self.echo(key)).await else { return false };
-        let answers = echoed.map_or_else(|error| error.code().is_some(), |value| value == number);
-        if answers {
-            self.answered();
-        }
-        answers
-    }
-
-    /// Asks for an echo. What it is to be, and what it is.
-    async fn echo(&self, key: &str) -> (Value, Result<Value, RedisError>) {
         let number = next_number();
-        let echoed = send(self.connection.clone(), echo(key, number)).await;
-        (Value::BulkString(number.to_le_bytes().to_vec()), echoed)
-    }
-
-    fn answered(&self) {
-        *self.answered.lock() = Instant::now();
+        let echoed = timeout(time, send(self.connection.clone(), echo(key, number))).await;
+        echoed.is_ok_and(|echoed| match echoed {
+            Ok(value) => value == Value::BulkString(number.to_le_bytes().to_vec()),
+            Err(error) => error.code().is_some(),
+        })
     }
 }
 
@@ -126,6 +102,7 @@ impl Reconnecting {
             let client = client.clone();
             async move {
                 let config = AsyncConnectionConfig::new()
+                    .set_concurrency_limit(MAX_REQUESTS)
                     .set_connection_timeout(None)
                     .set_response_timeout(None);
                 client.get_multiplexed_async_connection_with_config(&config).await
@@ -171,13 +148,7 @@ impl Reconnecting {
         let connect = Box::new(move || Box::pin(connect()) as Connecting);
         let (current, made) = (Mutex::default(), AtomicU64::new(0));
         let state = Arc::new(ReconnectingState { connect, current, made });
-        Self { state, connect_timeout: CONNECT_TIMEOUT, idle: IDLE }
-    }
-
-    /// The same connection, tried before its use when there was no reply for this time.
-    #[cfg(test)]
-    pub(crate) fn idle(self, idle: Duration) -> Self {
-        Self { idle, ..self }
+        Self { state, connect_timeout: CONNECT_TIMEOUT }
     }
 
     /// How long connecting may take, handshakes and all; by default 5 s. Requests meanwhile wait until their own
@@ -196,11 +167,12 @@ impl Reconnecting {
     async fn connection(&self, request: &Request) -> Result<Arc<Open>, Failure> {
         let mut renewal = {
             let mut current = self.state.current.lock();
-            let idle = |open: &&Arc<Open>| open.answered.lock().elapsed() < self.idle;
-            if let Some(open) = current.open.as_ref().filter(idle) {
+            let is_idle =
+                |open: &Arc<Open>| request.idle[0] && open.is_used.load(Ordering::Relaxed);
+            if let Some(open) = current.open.as_ref().filter(|open| !is_idle(open)) {
                 return Ok(Arc::clone(open));
             }
-            self.renewal(&mut current, &request.key, request.deadline / 2)
+            self.renewal(&mut current, request)
         };
         let outcome = renewal.wait_for(Option::is_some).await;
         let outcome = outcome.ok().and_then(|outcome| outcome.clone());
@@ -209,15 +181,16 @@ impl Reconnecting {
         })
     }
 
-    /// The task that makes the next connection, or finds within `time` that the last one answers.
-    fn renewal(&self, current: &mut Current, key: &Arc<str>, time: Duration) -> Renewal {
+    /// The task that makes the next connection, or finds that the last one answers.
+    fn renewal(&self, current: &mut Current, request: &Request) -> Renewal {
         // Closed if the task has ended early.
         if let Some(renewal) = current.renewal.as_ref().filter(|it| it.has_changed().is_ok()) {
             return renewal.clone();
         }
         let (done, renewal) = watch::channel(None);
         current.renewal = Some(renewal.clone());
-        let (this, old, key) = (self.clone(), current.open.clone(), Arc::clone(key));
+        let (this, old) = (self.clone(), current.open.clone());
+        let (key, time) = (Arc::clone(&request.key), request.deadline / 2);
         sender::spawn(async move {
             let outcome = match old {
                 Some(open) if open.answers(&key, time).await => Ok(open),
@@ -233,21 +206,7 @@ impl Reconnecting {
         let connected = timeout(self.connect_timeout, (self.state.connect)()).await;
         let connection = connected.map_err(|_| not_connected(self.connect_timeout))??;
         self.state.made.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Open { connection, answered: Mutex::new(Instant::now()) }))
-    }
-
-    /// A request that was sent at `sent` got no reply in time.
-    fn doubt(&self, open: &Arc<Open>, key: &Arc<str>, sent: Instant) {
-        let mut current = self.state.current.lock();
-        let is_current = current.open.as_ref().is_some_and(|current| Arc::ptr_eq(current, open));
-        if is_current && *open.answered.lock() < sent {
-            drop(self.renewal(&mut current, key, DOUBT));
-        }
-    }
-
-    /// Others may have a new one already.
-    fn forget(&self, open: &Arc<Open>) {
-        self.state.current.lock().open.take_if(|current| Arc::ptr_eq(current, open));
+        Ok(Arc::new(Open { connection, is_used: AtomicBool::new(false) }))
     }
 }
 
@@ -257,23 +216,28 @@ fn not_connected(time: Duration) -> Failure {
 
 impl Connection for Reconnecting {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
-        let start = Instant::now();
-        let end = start + request.deadline;
+        let end = Instant::now() + request.deadline;
         // Nothing is sent yet, however that ends.
         let open = timeout_at(end, self.connection(request)).await;
         let open = open.unwrap_or_else(|_| Err(not_connected(request.deadline)));
         let open = open.map_err(|failure| Failure { effect: Effect::None, ..failure })?;
-        let outcome = evaluate(request, |command| open.send(&request.key, command));
-        let Ok(outcome) = timeout_at(end, outcome).await else {
-            self.doubt(&open, &request.key, start);
-            return Err(Failure::late(request.deadline));
+        let sent = Instant::now();
+        let outcome = evaluate(request, |command| send(open.connection.clone(), command));
+        let reply = match timeout_at(end, outcome).await {
+            Ok(Err(error)) if !ends_connection(&error) => return Err(error.into()),
+            // It has mostly waited for the connection.
+            Err(_) if sent.elapsed() < request.deadline / 2 => {
+                return Err(Failure::late(request.deadline));
+            }
+            Ok(outcome) => outcome.map_err(Failure::from).and_then(|value| request.reply(value)),
+            Err(_) => Err(Failure::late(request.deadline)),
         };
-        open.answered();
-        if outcome.as_ref().is_err_and(ends_connection) {
-            self.forget(&open);
-        }
-        // The others that are under way get each other's replies, and report the same.
-        request.reply(outcome?).inspect_err(|_| self.forget(&open))
+        open.is_used.store(true, Ordering::Relaxed);
+        // If it is lost or out of step, the next request makes a new one, unless another has.
+        reply.inspect_err(|_| {
+            let mut current = self.state.current.lock();
+            current.open.take_if(|current| Arc::ptr_eq(current, &open));
+        })
     }
 }
 

@@ -1,16 +1,15 @@
-//! Callers come, are polled, and leave.
+//! Callers come, are polled, and leave; and the end of the line.
 
 use std::task::Waker;
 use std::time::Duration;
 
 use super::KeyLine;
-use super::flight::BATCH;
-use super::waiter::{Booking, KeyWaiter, Outcome, Stage, Turn};
+use super::roster::{BATCH, Booking, KeyWaiter, Outcome, Stage, Turn};
 use crate::error::Error;
 use crate::redis::options::Options;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, Bounds, WaiterId};
+use crate::wait_queue::{AfterUnlock, Bounds, End, WaiterId};
 
 impl<P: Scripted> KeyLine<P> {
     /// Joins the queue as if it had come `ahead` earlier. `max_wait`: from the arrival. `Err` if the caller need not wait.
@@ -51,7 +50,7 @@ impl<P: Scripted> KeyLine<P> {
         if self.is_closed() {
             return refused(Error::Closed);
         }
-        if deadline == Some(now) && self.roster.waiting >= BATCH {
+        if deadline == Some(now) && self.roster.queue.len() >= BATCH {
             // The next request would not reach it.
             return refused(Error::Denied { retry_after: None, part: None });
         }
@@ -63,7 +62,7 @@ impl<P: Scripted> KeyLine<P> {
         }
         if let Some(deadline) = deadline
             && let Some((due, part)) = self.pacing.refuses(now, cost, deadline)
-            && self.roster.waiting == 0
+            && self.roster.queue.len() == 0
         {
             self.context.count(|counters| counters.denied_locally += 1);
             return refused(Error::Denied { retry_after: Some(due.since(now)), part });
@@ -122,8 +121,10 @@ impl<P: Scripted> KeyLine<P> {
                 self.stats.given_up += 1;
                 // It may have counted this booking.
                 self.pacing.refusal = None;
-                let next = self.roster.remove_booked(id);
-                self.hand_on(next, ([booking].into(), cost));
+                match self.roster.leave_booked(id, booking) {
+                    Some(left) => self.return_booking(cost, left),
+                    None => self.pacing.ask_again(),
+                }
             }
             Stage::Over(_) | Stage::Stale(_) => match self.take(id) {
                 Some(Outcome::Granted(info)) => self.give_back(cost, info.booking),
@@ -148,5 +149,42 @@ impl<P: Scripted> KeyLine<P> {
             self.roster.queue.wake_held_back();
             self.roster.queue.after_unlock(None)
         })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.roster.queue.is_closed
+    }
+
+    /// Whether no caller waits and this process holds no place in flight.
+    fn is_drained(&self) -> bool {
+        self.roster.len() == 0 && self.lease.holds_nothing()
+    }
+
+    /// `Err`: not yet, and when the line moves next, if that is known.
+    pub(crate) fn close(&mut self, end: End<'_>) -> Result<bool, Option<Nanos>> {
+        match end {
+            End::IsClosed => return Ok(self.is_closed()),
+            End::IsDrained(_) if self.is_drained() => {}
+            End::IsDrained(waker) => {
+                self.roster.queue.keep_until_drained(waker);
+                return Err(self.moves_at());
+            }
+            End::Serve => self.roster.queue.is_closed = true,
+            End::Close => {
+                self.roster.queue.is_closed = true;
+                self.return_bookings();
+                let waiting: Vec<_> = self.roster.unbooked().collect();
+                for id in waiting {
+                    self.turn_away(id, Outcome::Refused(Error::Closed));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn wake_if_drained(&mut self) {
+        if self.is_closed() && self.is_drained() {
+            self.roster.queue.wake_drained();
+        }
     }
 }

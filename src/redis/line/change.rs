@@ -1,59 +1,53 @@
-//! Changes of a key besides taking permits.
+//! Changes of a key besides taking permits: the queue of those that wait to be sent, and what the script reports of them.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::waiter::Booking;
+use super::roster::{BATCH, Booking};
 use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::policy::{Cost, Quota};
+use crate::redis::connection::Reply;
+use crate::redis::script::Scripted;
+use crate::redis::script::wire::{PolicyHeader, Rank, whole};
 
 /// The end of a change; with a report if the change asks for it.
 pub(crate) type Done<C> = Result<Option<Report<C>>, Error>;
 
 /// What the script reports of a change.
 pub(crate) enum Report<C> {
-    State(KeyReport<C>),
-    Limits(Vec<LimitReport<C>>),
-}
-
-/// The state of a key as the script reports it.
-pub(crate) struct KeyReport<C> {
-    pub(crate) quota: Quota<C>,
-    pub(crate) paused_for: Duration,
-    /// `None` if there is no key.
-    pub(crate) expires_in: Option<Duration>,
-}
-
-/// One limit of a key as the script reports it.
-pub(crate) struct LimitReport<C> {
-    pub(crate) remaining: C,
-    pub(crate) more_after: Option<Duration>,
+    /// The state of the key: what is left, the rest of a pause, and how long the key lives, if there is one.
+    State(Quota<C>, Duration, Option<Duration>),
+    /// Of each limit what is left, and when there is more.
+    Limits(Vec<(C, Option<Duration>)>),
 }
 
 /// A change of a key besides taking permits.
-pub(crate) struct KeyChange<C> {
+pub(crate) struct KeyChange<P: Scripted> {
     pub(crate) todo: Vec<u8>,
-    pub(crate) done: Option<oneshot::Sender<Done<C>>>,
-    /// Whether the policy of this process is set for the fleet.
-    pub(crate) sets: bool,
-    pub(crate) refund: Option<Refund<C>>,
+    pub(crate) done: Option<oneshot::Sender<Done<P::Cost>>>,
+    /// The policy that it sets for the fleet.
+    pub(crate) sets: Option<P>,
+    pub(crate) refund: Option<Refund<P::Cost>>,
 }
 
-impl<C> KeyChange<C> {
+impl<P: Scripted> KeyChange<P> {
     pub(crate) fn of(todo: Vec<u8>) -> Self {
-        Self { todo, done: None, sets: false, refund: None }
+        Self { todo, done: None, sets: None, refund: None }
+    }
+
+    /// Sets a policy for the fleet.
+    pub(crate) fn setting(policy: P) -> Self {
+        let mut todo = Vec::new();
+        PolicyHeader::of(&policy, (0, 0)).put_set(&mut todo);
+        Self { sets: Some(policy), ..Self::of(todo) }
     }
 
     /// What follows goes into another request: it is for the key that comes after this one.
     pub(super) fn deletes(&self) -> bool {
         self.todo.first() == Some(&b'X')
-    }
-
-    /// Sets the policy of this process for the fleet.
-    pub(super) fn setting() -> Self {
-        Self { sets: true, ..Self::of(Vec::new()) }
     }
 }
 
@@ -75,8 +69,114 @@ impl<C: Cost> Refund<C> {
 }
 
 /// Ends all changes with the same error.
-pub(super) fn refuse_all<C>(changes: impl IntoIterator<Item = KeyChange<C>>, error: &StoreError) {
+pub(super) fn refuse_all<P: Scripted>(
+    changes: impl IntoIterator<Item = KeyChange<P>>,
+    error: &StoreError,
+) {
     for change in changes {
         let _ = change.done.map(|done| done.send(Err(error.clone().into())));
     }
+}
+
+/// The changes of a key that wait to be sent.
+pub(super) struct Outbox<P: Scripted> {
+    changes: VecDeque<KeyChange<P>>,
+    /// How many have joined so far.
+    pub(super) made: u64,
+}
+
+impl<P: Scripted> Outbox<P> {
+    pub(super) fn new() -> Self {
+        Self { changes: VecDeque::new(), made: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// How many of those that have joined do not wait any longer.
+    pub(super) fn sent(&self) -> u64 {
+        self.made.saturating_sub(self.changes.len() as u64)
+    }
+
+    pub(super) fn push(&mut self, change: KeyChange<P>) {
+        self.changes.push_back(change);
+        self.made += 1;
+    }
+
+    /// The changes of a request that had no effect.
+    pub(super) fn take_back(&mut self, changes: Vec<KeyChange<P>>) {
+        for change in changes.into_iter().rev() {
+            self.changes.push_front(change);
+        }
+    }
+
+    /// The changes of the next request.
+    pub(super) fn take_batch(&mut self) -> Vec<KeyChange<P>> {
+        let first = self.changes.iter().position(KeyChange::deletes).map_or(BATCH, |at| at + 1);
+        let first = first.min(BATCH).min(self.changes.len());
+        self.changes.drain(..first).collect()
+    }
+
+    pub(super) fn take_all(&mut self) -> VecDeque<KeyChange<P>> {
+        std::mem::take(&mut self.changes)
+    }
+}
+
+/// The numbers in a reply, one after the other.
+struct Numbers<'a>(&'a [f64]);
+
+impl Numbers<'_> {
+    fn next(&mut self) -> Option<f64> {
+        self.0.split_off_first().copied()
+    }
+
+    fn cost<C: Cost>(&mut self) -> Option<C> {
+        let numbers = self.0.split_off(..C::NUMBERS)?;
+        Some(C::from_numbers(|index| whole(numbers[index])))
+    }
+
+    /// In microseconds, or a negative number for none. `None` if there is no number.
+    fn time(&mut self) -> Option<Option<Duration>> {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // whole
+        let micros = |micros: f64| (micros >= 0.0).then(|| Duration::from_micros(micros as u64));
+        self.next().map(micros)
+    }
+
+    /// What a change reports that begins with this letter.
+    fn report<C: Cost>(&mut self, what: Option<&u8>) -> Option<Option<Report<C>>> {
+        Some(match what {
+            Some(b'Q') => {
+                let (remaining, limit) = (self.cost()?, self.cost()?);
+                // The window is the policy's to tell.
+                let quota = Quota { limit, remaining, reset_after: self.time()?, window: None };
+                Some(Report::State(quota, self.time()??, self.time()?))
+            }
+            Some(b'D') => {
+                let count = whole(self.next()?);
+                let limits = (0..count).map(|_| Some((self.cost()?, self.time()?)));
+                Some(Report::Limits(limits.collect::<Option<_>>()?))
+            }
+            _ => None,
+        })
+    }
+}
+
+/// The report for each change that asks for one, and the rank of a policy that was set.
+type Reports<C> = (Vec<Option<Report<C>>>, Option<Rank>);
+
+/// Reads the reply to changes. `None` if it is malformed.
+pub(super) fn reports<P: Scripted>(
+    changes: &[KeyChange<P>],
+    reply: &Reply,
+) -> Option<Reports<P::Cost>> {
+    let mut told = Numbers(reply.0.get(1..)?);
+    let (mut reports, mut rank) = (Vec::with_capacity(changes.len()), None);
+    for change in changes {
+        if change.sets.is_some() {
+            rank = Some((whole(told.next()?), whole(told.next()?)));
+        }
+        reports.push(told.report(change.todo.first())?);
+    }
+    told.0.is_empty().then_some((reports, rank))
 }

@@ -15,8 +15,6 @@ pub(super) struct Lease {
     pub(super) released: bool,
     /// `None` if nothing is held.
     pub(super) renew_at: Option<Nanos>,
-    /// Until when the key may count something for this process: after that there is nothing to release.
-    counts_until: Nanos,
     /// The key says that this process waits.
     waits: bool,
 }
@@ -55,34 +53,10 @@ impl Lease {
         self.held.iter().all(|&held| held == 0)
     }
 
-    /// A request has failed. `had_effect`: whether it may have booked. Redis may count what is not held any more, and
-    /// not know it.
-    pub(super) fn failed<P: Scripted>(
-        &mut self,
-        context: &Context<P>,
-        now: Nanos,
-        had_effect: bool,
-    ) {
-        if had_effect {
-            self.counts_until = now.saturating_add(context.options.lease);
-        }
-        self.released |= P::HELD && now < self.counts_until;
-    }
-
-    /// A request has booked that was sent at `told`.
-    pub(super) fn begin<P: Scripted>(&mut self, context: &Context<P>, told: Nanos) {
-        if self.renew_at.is_none() {
-            self.renew_from(context, told);
-        }
-    }
-
     /// The last report of held permits was sent at `told`.
-    fn renew_from<P: Scripted>(&mut self, context: &Context<P>, told: Nanos) {
-        let holds = self.held.iter().any(|&held| held > 0);
-        self.renew_at = holds.then(|| told.saturating_add(context.options.lease / 3));
-        if holds {
-            self.counts_until = self.counts_until.max(told.saturating_add(context.options.lease));
-        }
+    pub(super) fn renew_from<P: Scripted>(&mut self, context: &Context<P>, told: Nanos) {
+        let renew_at = told.saturating_add(context.options.lease / 3);
+        self.renew_at = (!self.holds_nothing()).then_some(renew_at);
     }
 
     /// What a request says: what the process holds, how long that counts, and how long the process counts as waiting if it must
@@ -95,7 +69,6 @@ impl Lease {
     ) -> (&[u64], [Duration; 2]) {
         self.released = false;
         self.waits &= !listens.is_zero();
-        self.counts_until = self.counts_until.max(now.saturating_add(listens));
         self.renew_from(context, now);
         (&self.held, [context.options.lease, listens])
     }
@@ -107,44 +80,6 @@ impl Lease {
             for (held, number) in self.held.iter_mut().zip(cost.numbers()) {
                 *held = count(*held, u64::from(number));
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::InFlight;
-
-    fn at(seconds: u64) -> Nanos {
-        Nanos::new(seconds * 1_000_000_000)
-    }
-
-    /// After a failure the key may count what is not held: until the lease on it has ended there is something to tell.
-    #[test]
-    fn a_request_that_failed_is_made_good_while_a_lease_may_last() {
-        let context = &*Context::with(InFlight::new(5));
-        let mut lease = Lease::default();
-        lease.failed(context, at(1), false);
-        assert!(lease.is_free());
-        lease.failed(context, at(20), true);
-        assert!(lease.released);
-        for (now, is_told) in [(29, true), (30, false)] {
-            lease.tell(context, at(now), Duration::ZERO);
-            lease.failed(context, at(now), false);
-            assert_eq!(lease.released, is_told);
-        }
-        // As long as the key says that it waits, or holds.
-        lease.tell(context, at(40), Duration::from_secs(2));
-        lease.failed(context, at(41), false);
-        assert!(lease.released);
-        lease.hold::<InFlight>(1);
-        lease.tell(context, at(50), Duration::ZERO);
-        lease.let_go::<InFlight>(1);
-        for (now, is_told) in [(59, true), (60, false)] {
-            lease.tell(context, at(now), Duration::ZERO);
-            lease.failed(context, at(now), false);
-            assert_eq!(lease.released, is_told);
         }
     }
 }

@@ -1,18 +1,23 @@
 //! The requests for one key that fail, while Redis may still answer for others.
 
+use std::time::Duration;
+
 use crate::error::store::StoreError;
 use crate::observe::Event;
 use crate::redis::context::Context;
-use crate::redis::health::{Health, Outage, State};
+use crate::redis::health::{Health, Outage};
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
 
 /// After this many probes a key that no caller needs is left alone. There may be many such keys.
-const PROBES: u32 = 20;
+const PROBES: u32 = 30;
+
+/// Failures are in a row if no more than this and the deadline is between them.
+const IN_A_ROW: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct KeyOutage {
-    /// Set while requests for this key fail.
+    /// Set while requests for this key fail and others are answered.
     pub(super) failing: Option<Outage>,
     /// When the first and the last of the requests failed that have failed in a row.
     failed: Option<(Nanos, Nanos)>,
@@ -22,13 +27,14 @@ pub(super) struct KeyOutage {
 }
 
 impl KeyOutage {
-    pub(super) fn is_on(&self) -> bool {
-        self.failing.is_some()
+    /// Whether the last request has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.is_some()
     }
 
-    /// Whether Redis has answered for other keys since the requests for this one fail.
-    pub(super) fn is_alone(&self, health: &Health) -> bool {
-        self.failed.is_some_and(|(first, _)| health.last_reply() > first)
+    /// Whether requests fail: this key probes, also without callers.
+    pub(super) fn is_on(&self, health: &Health) -> bool {
+        self.failing.is_some() || self.has_failed() && !health.is_well()
     }
 
     /// The error of the last request, if requests have failed for so long that no caller waits any longer.
@@ -37,51 +43,44 @@ impl KeyOutage {
         failing.map(|outage| &outage.error)
     }
 
-    /// A request has failed that was sent at `sent`. `random`: for the pauses.
+    /// A request has failed that was sent at `sent`: an outage of all keys, unless Redis has answered for others since the
+    /// requests for this one fail. Returns whether the key is left alone now.
     pub(super) fn failed<P: Scripted>(
         &mut self,
         context: &Context<P>,
         now: Nanos,
         (sent, is_probe): (Nanos, bool),
         error: &StoreError,
-        random: u64,
-    ) -> Option<Event> {
+    ) -> (bool, Option<Event>) {
         let (health, deadline) = (&context.health, context.options.deadline);
-        let first = self.failed.map(|(first, _)| first);
-        let down = health.failed(now, (sent, is_probe), deadline, first, error);
+        // Not one of an earlier outage of all keys.
+        let in_a_row = deadline.saturating_add(IN_A_ROW);
+        let first = self.failed.filter(|&(_, last)| now.since(last) <= in_a_row);
+        let first = first.map(|(first, _)| first);
         self.failed = Some((first.unwrap_or(now), now));
-        context.widen(false);
-        let new = || Outage::new(sent, deadline, error, random);
-        self.failing.get_or_insert_with(new).failed(now, error);
-        // While Redis is down some key must probe.
-        self.probes += u32::from(is_probe && health.state() != State::Down);
-        if self.probes > PROBES {
-            (self.failing, self.probes) = (None, 0);
+        let since = first.unwrap_or(sent);
+        if is_probe {
+            health.has_probed();
         }
-        down
+        if health.last_reply() <= since {
+            return (false, health.failed(now, sent, deadline, error));
+        }
+        self.failing.get_or_insert_with(|| Outage::new(since, deadline, error)).failed(now, error);
+        self.probes += u32::from(is_probe);
+        let is_left = self.probes > PROBES;
+        if is_left {
+            *self = Self { last_reply: self.last_reply, ..Self::default() };
+        }
+        (is_left, None)
     }
 
-    /// The server has answered a request that was sent at `sent`.
+    /// The server has answered.
     pub(super) fn answered<P: Scripted>(
         &mut self,
         context: &Context<P>,
         now: Nanos,
-        sent: Nanos,
     ) -> Option<Event> {
-        if self.is_on() {
-            context.widen(true);
-        }
         *self = Self { last_reply: now, ..Self::default() };
-        context.health.well(now, sent)
-    }
-
-    /// An outage of all keys that has ended says nothing about this one: its callers ask at once, and it needs no
-    /// probe.
-    pub(super) fn forget<P: Scripted>(&mut self, context: &Context<P>) {
-        if let Some((_, last)) = self.failed
-            && context.health.has_recovered_since(last)
-        {
-            (self.failing, self.probes) = (None, 0);
-        }
+        context.health.well(now)
     }
 }

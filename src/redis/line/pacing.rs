@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::flight::BATCH;
+use super::roster::BATCH;
 use crate::part::Part;
 use crate::policy::Cost;
 use crate::redis::context::Context;
@@ -42,7 +42,6 @@ pub(super) struct Pacing<C> {
     pub(super) refusal: Option<Refusal<C>>,
     /// How long the last request took.
     pub(super) trip: Duration,
-    pub(super) random: u64,
 }
 
 /// The last refusal: its cost, when that will be ready, and the part that limits it.
@@ -72,10 +71,9 @@ pub(super) enum Head<C> {
 }
 
 impl<C: Cost> Pacing<C> {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new() -> Self {
         let (ask_at, refresh_at, passed, refusal, trip) = Default::default();
-        let (reach, random) = (BATCH, seed | 1);
-        Self { ask_at, refresh_at, passed, reach, refusal, trip, random }
+        Self { ask_at, refresh_at, passed, reach: BATCH, refusal, trip }
     }
 
     /// When the head is asked for. `None`: at once.
@@ -168,9 +166,9 @@ impl<C: Cost> Pacing<C> {
         };
         self.reach = self.reach.clamp(FEW, BATCH);
         let refresh = context.options.refresh;
-        self.refresh_at = now.saturating_add((refresh / 4).saturating_add(self.about(refresh / 2)));
+        self.refresh_at = now.saturating_add((refresh / 4).saturating_add(about(refresh / 2)));
         let pause = match head {
-            Head::Served => Some(self.about(pause).min(ahead)).filter(|pause| !pause.is_zero()),
+            Head::Served => Some(about(pause).min(ahead)).filter(|pause| !pause.is_zero()),
             Head::Unasked => None,
             Head::Later { cost, wait, passed } => {
                 self.passed = passed.map_or(self.passed, |passed| passed + 1);
@@ -188,17 +186,12 @@ impl<C: Cost> Pacing<C> {
     ) -> Duration {
         let Some(wait) = wait else {
             // It is unpredictable when permits come back: ask again, at growing intervals.
-            return self.about(poll_pause(self.passed));
+            return about(poll_pause(self.passed));
         };
         // It can be booked this far ahead.
         let ahead = self.ahead(context, cost, true);
         let pace = if P::HELD { ahead / 2 } else { context.options.horizon / PACE };
-        wait.saturating_sub(ahead).max(self.about(pace))
-    }
-
-    /// A random time from half of `duration` to one and a half.
-    fn about(&mut self, duration: Duration) -> Duration {
-        about(&mut self.random, duration)
+        wait.saturating_sub(ahead).max(about(pace))
     }
 }
 
@@ -217,7 +210,7 @@ mod tests {
     fn the_next_request_reaches_about_as_many_as_were_booked() {
         let context = &*Context::with(TokenBucket::new(Rate::per_second(5.0), 10));
         let plan = |within, booked, first_due, last_due| {
-            let mut pacing = Pacing::<u32>::new(1);
+            let mut pacing = Pacing::<u32>::new();
             pacing.reach = 16;
             let batch =
                 Batch { within, booked, first_due: Some(at(first_due)), last_due: at(last_due) };
@@ -241,7 +234,7 @@ mod tests {
     #[test]
     fn a_place_is_booked_ahead_by_milliseconds_and_two_trips() {
         let context = &*Context::with(InFlight::new(1));
-        let mut pacing = Pacing::<u32>::new(1);
+        let mut pacing = Pacing::<u32>::new();
         pacing.trip = Duration::from_millis(10);
         assert_eq!(pacing.ahead(context, 1, true), Duration::from_millis(25));
         let batch = Batch { within: 1, booked: 0, first_due: None, last_due: at(0) };

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::agreement::Agreement;
+use super::KeyLine;
 use super::change::{KeyChange, Refund};
 use super::flight::{Flight, InFlightRequest, RequestKind};
-use super::waiter::Turn;
-use super::{KeyLine, QUICK};
+use super::roster::Turn;
 use crate::redis::connection::{IDLE, Request};
-use crate::redis::context::Slot;
 use crate::redis::health::SendPermission;
 use crate::redis::script::wire::Call;
 use crate::redis::script::{Scripted, script, wire};
 use crate::units::Nanos;
-use crate::wait_queue::{NEVER, WaiterId};
-use tokio::sync::Semaphore;
+use crate::wait_queue::WaiterId;
+
+/// How much longer the line waits for a task than that for a reply, at least: the error of the connection says more.
+const GRACE: Duration = Duration::from_millis(50);
 
 /// How long ago a charge was due, in nanoseconds by our clock, counted from the earliest possible time: to
 /// the caller's disadvantage.
@@ -23,9 +23,6 @@ use tokio::sync::Semaphore;
 fn ago(now: Nanos, earliest: Nanos) -> f64 {
     now.get() as f64 - earliest.get() as f64
 }
-
-/// How much longer the line waits for a task than that for a reply, at least: the error of the connection says more.
-const GRACE: Duration = Duration::from_millis(50);
 
 impl<P: Scripted> KeyLine<P> {
     /// Whether a request is due. If so a task is to be started for it: returns the number of its flight.
@@ -37,30 +34,22 @@ impl<P: Scripted> KeyLine<P> {
             return None;
         }
         self.flights += 1;
-        let until = self.patience(self.context.options.deadline);
-        let (number, request, slot) = (self.flights, None, None);
-        self.flight = Some(Flight { number, at: now, until, request, slot, look_at: NEVER });
+        let (number, until) = (self.flights, self.flight_until());
+        self.flight = Some(Flight { number, at: now, until, request: None });
         Some(number)
     }
 
-    /// When the line goes on without a task that has this time.
-    fn patience(&self, time: Duration) -> Nanos {
-        let grace = GRACE.max(self.context.options.deadline / 8);
-        self.now().saturating_add(time).saturating_add(grace)
+    /// When the line goes on without a task that begins now.
+    fn flight_until(&self) -> Nanos {
+        let deadline = self.context.options.deadline;
+        self.now().saturating_add(deadline).saturating_add(GRACE.max(deadline / 8))
     }
 
     fn may_send(&self, now: Nanos) -> SendPermission {
-        match self.context.health.may_send(now) {
-            // Redis is down. One that failed before, alone, shows nothing of that.
-            may_send @ (SendPermission::Probe | SendPermission::Wait)
-                if !self.outage.is_alone(&self.context.health) =>
-            {
-                may_send
-            }
-            _ if self.outage.failing.as_ref().is_some_and(|outage| now < outage.retry_at) => {
-                SendPermission::Wait
-            }
-            _ => SendPermission::Ask,
+        match &self.outage.failing {
+            Some(outage) if now < outage.retry_at => SendPermission::Wait,
+            Some(_) => SendPermission::Ask,
+            None => self.context.health.may_send(now, self.outage.has_failed()),
         }
     }
 
@@ -71,7 +60,7 @@ impl<P: Scripted> KeyLine<P> {
             SendPermission::Probe => true,
             SendPermission::Ask => {
                 !self.outbox.is_empty()
-                    || self.outage.is_on()
+                    || self.outage.is_on(&self.context.health)
                     || P::HELD && self.lease.is_due(now)
                     || self.roster.has_to_ask(self.pacing.reach(now), self.context.rules.has_room())
             }
@@ -79,7 +68,7 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// What to ask for: waiters and changes take turns.
-    fn choose(&mut self, now: Nanos) -> Option<RequestKind<P::Cost>> {
+    fn choose(&mut self, now: Nanos) -> Option<RequestKind<P>> {
         match self.may_send(now) {
             SendPermission::Ask => {}
             SendPermission::Probe => {
@@ -98,51 +87,30 @@ impl<P: Scripted> KeyLine<P> {
         if !self.outbox.is_empty() {
             return Some(RequestKind::Change(self.outbox.take_batch()));
         }
-        let is_due = P::HELD && self.lease.is_due(now) || self.outage.is_on();
+        let is_failing = self.outage.is_on(&self.context.health);
+        let is_due = P::HELD && self.lease.is_due(now) || is_failing;
         is_due.then_some(RequestKind::PROBE)
     }
 
-    /// The slots for the next request.
-    pub(crate) fn slots(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.context.slots[usize::from(self.outage.is_on())])
-    }
-
-    /// The task of a flight has a slot: makes its request. `None`: there is nothing to send any more, or the line has
+    /// The task of a flight has begun: makes its request. `None`: there is nothing to send any more, or the line has
     /// gone on without this task.
-    pub(crate) fn begin(&mut self, number: u64, slot: Option<Slot>) -> Option<Request> {
+    pub(crate) fn begin(&mut self, number: u64) -> Option<Request> {
         let now = self.now();
-        let flight = self.flight.as_ref().filter(|flight| flight.number == number)?;
-        // The time for which it has waited for its slot is a part of the deadline.
-        let since = flight.at;
-        let waited = u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX);
-        let deadline = self.context.options.deadline;
-        let deadline = deadline.saturating_sub(Duration::from_millis(waited));
-        if deadline.is_zero() {
-            self.lose_flight("too many other requests are under way");
-            return None;
-        }
-        let Some(kind) = self.choose(now) else {
-            self.flight = None;
-            return None;
-        };
+        self.flight.take_if(|flight| flight.number == number)?;
+        let kind = self.choose(now)?;
         self.changed_last = matches!(kind, RequestKind::Change(_));
         let calls = match &kind {
             RequestKind::Take(ids) => self.calls(ids),
             RequestKind::Change(_) => Vec::new(),
         };
-        let arguments = self.arguments(&kind, &calls);
+        let (arguments, deadline) = (self.arguments(&kind, &calls), self.context.options.deadline);
         let mut request = Request::new(script(), Arc::clone(&self.key), arguments, deadline);
         let answered = [self.context.health.last_reply(), self.outage.last_reply];
         request.idle = answered.map(|at| now.since(at) >= IDLE);
         self.context.count(|counters| counters.requests += 1);
-        let until = self.patience(deadline);
-        if let Some(flight) = &mut self.flight {
-            (flight.at, flight.until) = (now, until);
-            flight.look_at = now.saturating_add(self.context.options.deadline / QUICK);
-            flight.slot = slot;
-            let policy = self.agreement.number;
-            flight.request = Some(InFlightRequest { calls, kind, since, at: now, policy });
-        }
+        let (until, policy) = (self.flight_until(), self.agreement.number);
+        let sent = Some(InFlightRequest { calls, kind, at: now, policy });
+        self.flight = Some(Flight { number, at: now, until, request: sent });
         Some(request)
     }
 
@@ -160,25 +128,25 @@ impl<P: Scripted> KeyLine<P> {
         ids.iter().map(call).collect()
     }
 
-    fn arguments(&mut self, kind: &RequestKind<P::Cost>, calls: &[Call<P::Cost>]) -> Vec<Vec<u8>> {
-        let todo = match kind {
-            RequestKind::Change(changes) => self.todo(changes),
-            RequestKind::Take(_) => Vec::new(),
+    fn arguments(&mut self, kind: &RequestKind<P>, calls: &[Call<P::Cost>]) -> Vec<Vec<u8>> {
+        let (todo, sets) = match kind {
+            RequestKind::Change(changes) => {
+                (self.todo(changes), changes.iter().any(|change| change.sets.is_some()))
+            }
+            RequestKind::Take(_) => (Vec::new(), false),
         };
-        let sets = matches!(kind, RequestKind::Change(changes) if changes.iter().any(|it| it.sets));
-        let Agreement { policy, header, .. } = &self.agreement;
-        let from = if sets { self.agreement.replaced() } else { header };
-        let sender = self.context.sender(policy, from, sets);
-        let waits = P::HELD && self.roster.waiting > 0;
+        let header = &self.agreement.header;
+        let sender = self.context.sender(&self.agreement.policy, header, sets);
+        let waits = P::HELD && self.roster.queue.len() > 0;
         let listens = if waits { self.pacing.listens() } else { Duration::ZERO };
         let lease = self.lease.tell(&self.context, self.time.latest(), listens);
-        let mut bytes = from.head(sender, lease, sets);
+        let mut bytes = header.head(sender, lease, sets);
         bytes.extend(todo);
         wire::put_calls::<P>(header, calls, &mut bytes);
         vec![bytes]
     }
 
-    fn todo(&self, changes: &[KeyChange<P::Cost>]) -> Vec<u8> {
+    fn todo(&self, changes: &[KeyChange<P>]) -> Vec<u8> {
         let now = self.now();
         let mut todo = Vec::new();
         // Before a question.
@@ -188,9 +156,6 @@ impl<P: Scripted> KeyLine<P> {
         }
         for change in changes {
             todo.extend(&change.todo);
-            if change.sets {
-                self.agreement.header.put_set(&mut todo);
-            }
             if let Some(Refund { part, all, booking }) = change.refund
                 && booking.policy == self.agreement.number
             {

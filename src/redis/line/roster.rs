@@ -1,33 +1,123 @@
 //! The waiters of a key: their order, their bookings, and the outcomes that they have not fetched.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::ops::Index;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::flight::BATCH;
-use super::waiter::{Booking, GrantInfo, KeyWaiter, Outcome, Stage, Turn};
-use crate::error::QueueLimit;
+use crate::error::{Error, QueueLimit};
 use crate::part::Part;
 use crate::policy::Cost;
 use crate::units::Nanos;
-use crate::wait_queue::{Arrival, Bounds, Place, WaitQueue, WaiterId};
+use crate::wait_queue::{Arrival, Bounds, Place, WaitQueue, WaiterId, Waits};
 
-/// Greater than the number of any booking.
-const UNBOOKED: u64 = 1 << 61;
+/// Maximum calls or changes in one request: a script blocks the server.
+pub(super) const BATCH: usize = 1024;
+
+/// Permits that Redis has charged to a waiter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Booking {
+    pub(crate) sequence: u32,
+    /// When it is due by our clock, not earlier than by the server's.
+    pub(crate) due: Nanos,
+    /// The earliest time at which it can be due by the server's clock.
+    pub(crate) earliest: Nanos,
+    /// The number of the policy under which it was charged: see `Agreement`.
+    pub(crate) policy: u32,
+}
+
+impl Booking {
+    /// Of no permits: there is nothing to give back, and more can be charged to it.
+    pub(crate) const NONE: Self =
+        Self { sequence: 0, due: Nanos::ZERO, earliest: Nanos::ZERO, policy: 0 };
+}
+
+/// The wait of a grant, and its booking.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct GrantInfo {
+    pub(crate) waited: Duration,
+    /// `None` if it was granted without Redis.
+    pub(crate) booking: Option<Booking>,
+    pub(crate) limited_by: Option<Part>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Granted(GrantInfo),
+    Refused(Error),
+    /// Redis is away: the caller goes to the local limiter.
+    Local,
+}
+
+pub(crate) struct KeyWaiter<C> {
+    pub(crate) cost: C,
+    pub(crate) joined: Nanos,
+    /// When its caller came: earlier if it has waited at the local limiter before.
+    pub(crate) arrived: Nanos,
+    /// The number of changes made before it joined: it is not asked for before these.
+    pub(crate) changes: u64,
+    pub(crate) deadline: Option<Nanos>,
+    pub(crate) stage: Stage,
+    /// When it would be due by the last reply, if that is known.
+    pub(crate) projected: Option<Nanos>,
+    pub(crate) limited_by: Option<Part>,
+}
+
+impl<C: Cost> Waits for KeyWaiter<C> {
+    fn permits(&self) -> u64 {
+        self.cost.permits()
+    }
+}
+
+/// Where a waiter stands.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// In the queue, and in no request.
+    Waiting(Turn),
+    /// In the queue, and in the request in flight.
+    Asked(Turn),
+    /// It has a booking that is not due yet.
+    Booked(Booking),
+    /// It does not wait any longer; the caller has not fetched the outcome.
+    Over(Outcome),
+    /// The same, and the request in flight may book for it. `None` once the caller has the outcome, or has gone.
+    Stale(Option<Outcome>),
+}
+
+/// The last reply about the turn of a waiter in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Redis has not answered for it.
+    New,
+    /// The same, and the caller waits to know it: a reservation.
+    Reserving,
+    /// Redis has answered: later. Or the caller waits without a limit.
+    Later,
+}
+
+impl Stage {
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(self, Self::Asked(_))
+    }
+
+    /// The turn, if it is in the queue.
+    pub(super) fn turn(&self) -> Option<Turn> {
+        match *self {
+            Self::Waiting(turn) | Self::Asked(turn) => Some(turn),
+            _ => None,
+        }
+    }
+}
 
 pub(super) struct Roster<C> {
-    /// First the waiters with a booking, in the order of their bookings, then those without.
+    /// The waiters without a booking, in the order in which they are asked for; and the entries of all waiters.
     pub(super) queue: WaitQueue<KeyWaiter<C>>,
-    /// The first waiter without a booking.
-    pub(super) head: Option<WaiterId>,
-    /// Some of those without a booking need an answer at once.
+    /// The waiters with a booking, in the order in which they are due.
+    booked: VecDeque<WaiterId>,
+    /// Some in the queue need an answer at once.
     has_questions: bool,
-    /// How many bookings there have been: the places of the waiters with one.
-    booked: u64,
-    /// Waiters without a booking; and stale entries, which stay in the queue until the reply.
-    pub(super) waiting: usize,
-    gone: usize,
+    /// The permits that all waiters ask for.
     pub(super) permits: u64,
     /// Callers that the last reply has served and that have not taken their outcome.
     pub(super) served: usize,
@@ -44,22 +134,13 @@ impl<C> Index<WaiterId> for Roster<C> {
 /// The order.
 impl<C: Cost> Roster<C> {
     pub(super) fn new() -> Self {
-        let (head, has_questions, booked, waiting, gone, permits, served) = Default::default();
-        Self {
-            queue: WaitQueue::new(),
-            head,
-            has_questions,
-            booked,
-            waiting,
-            gone,
-            permits,
-            served,
-        }
+        let (booked, has_questions, permits, served) = Default::default();
+        Self { queue: WaitQueue::new(), booked, has_questions, permits, served }
     }
 
     /// How many callers wait.
     pub(super) fn len(&self) -> usize {
-        self.queue.len() - self.gone
+        self.queue.len() + self.booked.len()
     }
 
     /// Whether one more caller exceeds the bounds.
@@ -67,43 +148,42 @@ impl<C: Cost> Roster<C> {
         bounds.exceeded(self.len(), self.permits.saturating_add(cost.permits()), None)
     }
 
+    /// The first waiter without a booking.
+    pub(super) fn head(&self) -> Option<WaiterId> {
+        self.queue.front()
+    }
+
     /// The first booking.
     pub(super) fn front_booking(&self) -> Option<Booking> {
-        match self.queue[self.queue.front()?].stage {
+        match self.queue[*self.booked.front()?].stage {
             Stage::Booked(booking) => Some(booking),
             _ => None,
         }
     }
 
-    /// When the front is served next.
+    /// When the next caller is served.
     pub(super) fn next_move(&self) -> Option<Nanos> {
-        let front = self.queue.front()?;
-        self.front_booking().map_or(self.queue[front].projected, |booking| Some(booking.due))
+        let head = || self.queue[self.head()?].projected;
+        self.front_booking().map(|booking| booking.due).or_else(head)
     }
 
-    /// The waiters without a booking, and stale entries.
-    fn unbooked(&self) -> impl Iterator<Item = WaiterId> {
-        std::iter::successors(self.head, |&id| self.queue.behind(id))
+    /// The waiters without a booking.
+    pub(super) fn unbooked(&self) -> impl Iterator<Item = WaiterId> {
+        std::iter::successors(self.head(), |&id| self.queue.behind(id))
     }
 
     /// The waiters without a booking that are not in the request in flight.
     pub(super) fn unasked(&self) -> impl Iterator<Item = WaiterId> {
-        self.unbooked().filter(|&id| matches!(self.queue[id].stage, Stage::Waiting(_)))
-    }
-
-    /// The waiters that still wait for a reply.
-    pub(super) fn unanswered(&self) -> impl Iterator<Item = WaiterId> {
-        self.unbooked().filter(|&id| !matches!(self.queue[id].stage, Stage::Stale(_)))
+        self.unbooked().filter(|&id| !self.queue[id].stage.is_asked())
     }
 
     /// How many waiters a request asks for that reaches this one, unless they are too many.
     pub(super) fn reach_of(&self, id: WaiterId) -> Option<usize> {
-        let position = self.unbooked().take(BATCH).position(|other| other == id);
-        position.map(|position| position + 1)
+        self.unbooked().take(BATCH).position(|other| other == id).map(|position| position + 1)
     }
 
-    /// A caller joins: behind all others, or ahead of those that came later by their arrivals. Waiters with a booking are
-    /// not overtaken. `ahead`: by how much it goes ahead. Returns whether a request is due at once.
+    /// A caller joins: behind all others without a booking, or ahead of those that came later by their arrivals. `ahead`: by
+    /// how much it goes ahead. Returns whether a request is due at once.
     pub(super) fn enter(
         &mut self,
         waiter: KeyWaiter<C>,
@@ -112,20 +192,15 @@ impl<C: Cost> Roster<C> {
         waker: Option<Waker>,
     ) -> (WaiterId, bool) {
         self.permits = self.permits.saturating_add(waiter.cost.permits());
-        self.waiting += 1;
         // A caller that has no time to wait gets its outcome with the reply.
         let at = waiter.deadline.filter(|&at| at > waiter.joined);
-        let arrival = Arrival::new(waiter.joined, ahead);
-        let place = Place::new(arrival, None, waiter.cost.permits());
+        let place = Place::new(Arrival::new(waiter.joined, ahead), None, waiter.cost.permits());
+        let (cost, first) = (waiter.cost, self.head());
         let id = self.queue.join(&place, waiter, at, waker);
         self.has_questions |= needs_answer;
-        let next = self.queue.behind(id);
-        if self.head == next {
-            self.head = Some(id);
-        }
-        // The first one may be ready earlier than the one that was first.
-        let is_other = |next| self.head == Some(id) && self.queue[next].cost != self.queue[id].cost;
-        (id, next.is_some_and(is_other))
+        // It may be ready earlier than the one that was first.
+        let is_other = |first| self.head() == Some(id) && self.queue[first].cost != cost;
+        (id, first.is_some_and(is_other))
     }
 
     /// A reservation learns when its turn comes.
@@ -135,12 +210,10 @@ impl<C: Cost> Roster<C> {
         }
     }
 
-    fn unlink(&mut self, id: WaiterId) {
-        if self.head == Some(id) {
-            self.head = self.queue.behind(id);
+    pub(super) fn wake_booked(&mut self) {
+        for &id in &self.booked {
+            self.queue.wake(id);
         }
-        self.queue.unlink(id);
-        self.permits = self.permits.saturating_sub(self.queue[id].cost.permits());
     }
 }
 
@@ -149,7 +222,7 @@ impl<C: Cost> Roster<C> {
     /// Whether [`ask`](Self::ask) would choose a waiter.
     pub(super) fn has_to_ask(&self, reach: usize, room: bool) -> bool {
         let needs_answer = |id| self.needs_answer(id, room);
-        reach > 0 && self.head.is_some()
+        reach > 0 && self.queue.len() > 0
             || self.has_questions && self.unbooked().take(BATCH).any(needs_answer)
     }
 
@@ -187,8 +260,6 @@ impl<C: Cost> Roster<C> {
         match &mut self.queue[id].stage {
             Stage::Stale(outcome) => {
                 let outcome = outcome.take();
-                self.gone -= 1;
-                self.unlink(id);
                 self.finish(id, outcome);
                 false
             }
@@ -202,15 +273,11 @@ impl<C: Cost> Roster<C> {
         }
     }
 
-    /// The part that limits a waiter, by a reply.
-    pub(super) fn limit(&mut self, id: WaiterId, part: Option<Part>) {
+    /// What a reply says of a waiter: the part that limits it, and when it would be due.
+    pub(super) fn learn(&mut self, id: WaiterId, part: Option<Part>, due: Option<Nanos>) {
         let waiter = &mut self.queue[id];
         waiter.limited_by = part.or(waiter.limited_by);
-    }
-
-    /// When a waiter would be due, by a reply.
-    pub(super) fn project(&mut self, id: WaiterId, due: Option<Nanos>) {
-        self.queue[id].projected = due;
+        waiter.projected = due;
     }
 
     /// Redis has answered for a waiter: later.
@@ -219,77 +286,55 @@ impl<C: Cost> Roster<C> {
         self.queue[id].stage = Stage::Waiting(Turn::Later);
     }
 
-    /// Books the first waiter without a booking, or one that was asked for before others entered ahead of it.
+    /// Books a waiter in the queue, behind all bookings.
     pub(super) fn book(&mut self, id: WaiterId, booking: Booking) {
-        self.queue.set_deadline(id, None);
-        self.waiting -= 1;
         self.reserved(id);
-        if self.head == Some(id) {
-            self.head = self.queue.behind(id);
-        }
-        self.booked += 1;
-        self.queue.reorder(id, Arrival::ahead_of_all(self.booked));
+        self.queue.unlink(id);
+        self.booked.push_back(id);
         self.queue[id].stage = Stage::Booked(booking);
     }
 
-    /// Hands bookings for `cost` to the waiters from `next` on that ask for the same cost: each moves up. `spare` keeps
-    /// those that are left. Returns whether a waiter without a booking got one, and whether the next one is in the request in
-    /// flight: it gets one of these if that books none for it.
-    pub(super) fn hand_on(
-        &mut self,
-        mut next: Option<WaiterId>,
-        cost: C,
-        spare: &mut VecDeque<Booking>,
-    ) -> (bool, bool) {
-        let (mut has_booked, mut is_asked) = (false, false);
-        while let Some(id) = next.filter(|_| !spare.is_empty()) {
-            let waiter = &mut self.queue[id];
-            if waiter.cost != cost {
-                break;
-            }
-            match waiter.stage {
-                Stage::Booked(ref mut booking) => {
-                    spare.push_back(*booking);
-                    *booking = spare.pop_front().unwrap_or(*booking);
-                    next = self.queue.behind(id);
-                }
-                Stage::Waiting(_) => {
-                    let in_time = |booking: &&Booking| waiter.is_in_time(booking);
-                    let Some(&booking) = spare.front().filter(in_time) else { break };
-                    spare.pop_front();
-                    next = self.queue.behind(id);
-                    self.book(id, booking);
-                    has_booked = true;
-                }
-                Stage::Asked(_) | Stage::Stale(_) => {
-                    is_asked = true;
-                    break;
-                }
-                Stage::Over(_) => break,
+    /// Books the head by a booking that another waiter for `cost` has left, if the head can use it. Returns whether it can.
+    pub(super) fn book_head(&mut self, cost: C, booking: Booking) -> bool {
+        let Some(id) = self.head() else { return false };
+        let waiter = &self.queue[id];
+        let is_in_time = waiter.deadline.is_none_or(|deadline| booking.due <= deadline);
+        let fits = waiter.cost == cost && is_in_time && !waiter.stage.is_asked();
+        if fits {
+            self.book(id, booking);
+        }
+        fits
+    }
+
+    /// A waiter with a booking leaves: those behind it that ask for the same move up. Returns the booking that is left.
+    pub(super) fn leave_booked(&mut self, id: WaiterId, mut booking: Booking) -> Option<Booking> {
+        let place = self.booked.iter().position(|&other| other == id)?;
+        self.booked.remove(place);
+        let cost = self.queue.remove(id).cost;
+        self.permits = self.permits.saturating_sub(cost.permits());
+        for &behind in self.booked.range(place..) {
+            let waiter = &mut self.queue[behind];
+            match &mut waiter.stage {
+                Stage::Booked(its) if waiter.cost == cost => mem::swap(its, &mut booking),
+                _ => return Some(booking),
             }
         }
-        (has_booked, is_asked)
+        Some(booking).filter(|&booking| !self.book_head(cost, booking))
     }
 
     /// The waiters with a booking wait without one, as at first. Returns the bookings.
     pub(super) fn unbook_all(&mut self) -> Vec<(C, Booking)> {
-        // They stay ahead of callers, in this order, but behind bookings to come.
-        let mut place = UNBOOKED - self.booked;
-        let (mut bookings, mut next) = (Vec::new(), self.queue.front());
-        while let Some(id) = next
-            && let Stage::Booked(booking) = self.queue[id].stage
-        {
-            next = self.queue.behind(id);
-            place += 1;
-            self.queue.reorder(id, Arrival::ahead_of_all(place));
+        let mut bookings = Vec::new();
+        for id in mem::take(&mut self.booked) {
             let waiter = &mut self.queue[id];
-            waiter.stage = Stage::Waiting(Turn::Later);
-            let (cost, deadline) = (waiter.cost, waiter.deadline);
-            self.queue.set_deadline(id, deadline);
-            self.waiting += 1;
-            bookings.push((cost, booking));
+            let stage = mem::replace(&mut waiter.stage, Stage::Waiting(Turn::Later));
+            if let Stage::Booked(booking) = stage {
+                bookings.push((waiter.cost, booking));
+            }
+            waiter.projected = None;
+            let deadline = waiter.deadline;
+            self.queue.relink(id, deadline);
         }
-        self.head = self.queue.front();
         bookings
     }
 }
@@ -298,12 +343,12 @@ impl<C: Cost> Roster<C> {
 impl<C: Cost> Roster<C> {
     /// Grants the first booking, if it is due. Returns how long its caller waited.
     pub(super) fn grant_due(&mut self, now: Nanos) -> Option<Duration> {
-        let id = self.queue.front()?;
         let booking = self.front_booking().filter(|booking| booking.due <= now)?;
+        let id = self.booked.pop_front()?;
         let waiter = &self.queue[id];
         let waited = booking.due.since(waiter.arrived);
         let info = GrantInfo { waited, booking: Some(booking), limited_by: waiter.limited_by };
-        self.unlink(id);
+        self.permits = self.permits.saturating_sub(waiter.cost.permits());
         self.finish(id, Some(Outcome::Granted(info)));
         Some(waited)
     }
@@ -311,24 +356,20 @@ impl<C: Cost> Roster<C> {
     /// A waiter without a booking does not wait any longer. `outcome`: what its caller still gets. Returns whether the
     /// next may be ready earlier.
     pub(super) fn give_up(&mut self, id: WaiterId, outcome: Option<Outcome>) -> bool {
-        self.waiting -= 1;
-        let waiter = &mut self.queue[id];
-        if waiter.stage.is_asked() {
-            waiter.stage = Stage::Stale(outcome);
-            self.gone += 1;
+        let (cost, is_head) = (self.queue[id].cost, self.head() == Some(id));
+        self.permits = self.permits.saturating_sub(cost.permits());
+        self.queue.unlink(id);
+        if self.queue[id].stage.is_asked() {
+            self.queue[id].stage = Stage::Stale(outcome);
             self.queue.wake(id);
-            self.queue.set_deadline(id, None);
             return false;
         }
-        let (cost, is_head) = (waiter.cost, self.head == Some(id));
-        self.unlink(id);
-        // Unless it asks for the same.
-        let is_earlier = is_head && self.head.is_none_or(|head| self.queue[head].cost != cost);
         self.finish(id, outcome);
-        is_earlier
+        // Unless it asks for the same.
+        is_head && self.head().is_none_or(|head| self.queue[head].cost != cost)
     }
 
-    /// Of a waiter that has left the queue only the outcome stays, until its caller fetches it.
+    /// Of a waiter that does not wait any longer only the outcome stays, until its caller fetches it.
     fn finish(&mut self, id: WaiterId, outcome: Option<Outcome>) {
         let Some(outcome) = outcome else {
             self.queue.remove(id);
@@ -359,19 +400,11 @@ impl<C: Cost> Roster<C> {
     pub(super) fn poll(&mut self, id: WaiterId, reserving: bool, waker: &Waker) -> bool {
         let waiter = &self.queue[id];
         // The next request reaches only the first.
-        let is_known = self.waiting > BATCH || waiter.stage.turn() != Some(Turn::Reserving);
+        let is_known = self.queue.len() > BATCH || waiter.stage.turn() != Some(Turn::Reserving);
         if matches!(waiter.stage, Stage::Over(_) | Stage::Stale(_)) || reserving && is_known {
             return true;
         }
         self.queue.keep_waker(id, waker);
         false
-    }
-
-    /// A waiter with a booking leaves. Returns the one behind it.
-    pub(super) fn remove_booked(&mut self, id: WaiterId) -> Option<WaiterId> {
-        let next = self.queue.behind(id);
-        self.unlink(id);
-        self.queue.remove(id);
-        next
     }
 }

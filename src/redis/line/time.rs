@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use super::KeyLine;
 use super::change::refuse_all;
 use super::flight::{InFlightRequest, RequestKind};
-use super::waiter::Outcome;
-use super::{KeyLine, QUICK};
+use super::roster::Outcome;
 use crate::clock::Alarm;
 use crate::error::Error;
 use crate::redis::connection::{Effect, Failure};
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, NEVER, WaiterId};
+use crate::wait_queue::{AfterUnlock, WaiterId};
 
 /// A booking that is overdue by more than this, and by more than the horizon, is returned and not granted.
 const LATE: Duration = Duration::from_millis(100);
@@ -21,20 +21,19 @@ impl<P: Scripted> KeyLine<P> {
     /// Grants bookings that are due, and refuses waiters whose deadline has passed.
     pub(crate) fn pump(&mut self) {
         let now = self.now();
-        self.outage.forget(&self.context);
         let late = self.context.options.horizon.max(LATE);
         // The process stood still: once until the next grant, as a runtime may always be this late.
-        if self.stood_still.is_none()
+        if !self.stood_still
             && self.roster.front_booking().is_some_and(|booking| now.since(booking.due) > late)
         {
             // Its bookings came due meanwhile: they are not granted all at once, but returned, and the next requests ask
             // for their waiters again.
-            self.stood_still = Some(now);
+            self.stood_still = true;
             self.return_bookings();
         }
         while let Some(waited) = self.roster.grant_due(now) {
             self.stats.grant(waited);
-            self.stood_still = None;
+            self.stood_still = false;
         }
         while let Some((deadline, id)) = self.roster.queue.first_deadline()
             && deadline <= now
@@ -46,22 +45,13 @@ impl<P: Scripted> KeyLine<P> {
 
     /// The deadline of a waiter has passed.
     fn end_wait(&mut self, id: WaiterId, deadline: Nanos) {
-        let now = self.now();
         let waiter = &self.roster[id];
-        let is_asked = waiter.stage.is_asked();
         // Why requests are not sent as usual, if they are not.
         let own = self.outage.failing.as_ref().map(|outage| outage.error.clone());
         let trouble = own.or_else(|| Some(self.context.health.doubt()?.0));
-        if let Some(error) = trouble {
-            // It is unknown whether its turn would have come.
-            let error = match is_asked {
-                true => Failure::late(deadline.since(waiter.joined)).error(&self.key),
-                false => error.unsent(&self.key),
-            };
-            self.turn_away(id, self.without_redis(error));
-            return;
-        }
-        let may_be_due = !is_asked && waiter.projected.is_some_and(|at| at <= now);
+        let may_be_due = trouble.is_none()
+            && !waiter.stage.is_asked()
+            && waiter.projected.is_some_and(|at| at <= self.now());
         if may_be_due && let Some(reach) = self.roster.reach_of(id) {
             // Its turn may have come: the next reply decides.
             self.roster.queue.set_deadline(id, None);
@@ -69,9 +59,19 @@ impl<P: Scripted> KeyLine<P> {
             self.pacing.ask_at = None;
             return;
         }
-        let retry_after = waiter.projected.map(|at| at.since(now));
-        let error = Error::Denied { retry_after, part: waiter.limited_by };
-        self.turn_away(id, Outcome::Refused(error));
+        let outcome = match trouble {
+            // It is unknown whether its turn would have come.
+            Some(_) if waiter.stage.is_asked() => {
+                let late = Failure::late(deadline.since(waiter.joined));
+                self.without_redis(late.error(&self.key))
+            }
+            Some(error) => self.without_redis(error.unsent(&self.key)),
+            None => {
+                let retry_after = waiter.projected.map(|at| at.since(self.now()));
+                Outcome::Refused(Error::Denied { retry_after, part: waiter.limited_by })
+            }
+        };
+        self.turn_away(id, outcome);
     }
 
     /// If Redis has been away for the deadline, no caller waits for it any longer.
@@ -95,25 +95,14 @@ impl<P: Scripted> KeyLine<P> {
     /// Whether requests for this key have failed for so long that callers are served without Redis.
     pub(crate) fn is_away(&mut self) -> bool {
         let now = self.read_clock();
-        self.outage.forget(&self.context);
         self.outage.exceeds_deadline(now).is_some()
     }
 
-    /// No caller waits for a task that stands still, nor for a slot.
+    /// No caller waits for a task that stands still.
     pub(crate) fn give_up_on_flight(&mut self) {
-        let (now, deadline) = (self.now(), self.context.options.deadline);
-        let Some(flight) = &mut self.flight else { return };
-        if flight.until <= now {
-            return self.lose_flight(&format!("nothing was heard of it within {deadline:?}"));
-        }
-        // A request that later ones overtake returns its slot: only its own node or script is slow. So does one that
-        // waits while no request is answered at all.
-        if flight.look_at <= now {
-            let quick = deadline / QUICK;
-            flight.look_at = now.saturating_add(quick);
-            if self.context.health.has_passed_over(flight.at, now, quick) {
-                (flight.slot, flight.look_at) = (None, NEVER);
-            }
+        if self.flight.as_ref().is_some_and(|flight| flight.until <= self.now()) {
+            let deadline = self.context.options.deadline;
+            self.lose_flight(&format!("nothing was heard of it within {deadline:?}"));
         }
     }
 
@@ -124,13 +113,12 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    /// The line goes on without the task, which may have waited for a slot all the time.
-    pub(super) fn lose_flight(&mut self, why: &str) {
+    /// The line goes on without the task.
+    fn lose_flight(&mut self, why: &str) {
         let Some(flight) = self.flight.take() else { return };
         let effect = if flight.request.is_some() { Effect::Unknown } else { Effect::None };
-        let (kind, policy) = (RequestKind::PROBE, self.agreement.number);
-        let (calls, since) = (Vec::new(), flight.at);
-        let unmade = InFlightRequest { calls, kind, since, at: since, policy };
+        let (calls, at, policy) = (Vec::new(), flight.at, self.agreement.number);
+        let unmade = InFlightRequest { calls, kind: RequestKind::PROBE, at, policy };
         let failure = Failure::new(effect, why.into());
         self.end(flight.request.unwrap_or(unmade), &Err(failure));
     }
@@ -146,27 +134,25 @@ impl<P: Scripted> KeyLine<P> {
     /// When the line moves next, as far as its task does not move it.
     fn next_alarm(&self) -> Option<Nanos> {
         let (now, health) = (self.now(), &self.context.health);
-        let is_needed = self.roster.waiting > 0 || !self.outbox.is_empty();
+        let is_needed = self.roster.queue.len() > 0 || !self.outbox.is_empty();
         // The next waiter that is granted or refused.
         let booking = self.roster.front_booking().map(|booking| booking.due);
         let deadline = self.roster.queue.first_deadline().map(|(deadline, _)| deadline);
         // The next request.
         let failing = self.outage.failing.as_ref();
-        let mut ask = None;
-        if self.flight.is_none() {
-            let look_at = health.look_at(now).filter(|_| !self.outage.is_alone(health));
-            ask = match (look_at, failing) {
-                (Some(look_at), _) => {
-                    let looks = is_needed || failing.is_some() || !self.lease.is_free();
-                    Some(look_at).filter(|_| looks)
-                }
-                (None, Some(outage)) => Some(outage.retry_at),
-                (None, None) => {
-                    let head = self.roster.head.and_then(|_| self.pacing.asks_at());
-                    head.into_iter().chain(self.lease.renew_at).min()
-                }
-            };
-        }
+        let look_at = health.look_at(now, self.outage.has_failed());
+        let ask = match (failing, look_at) {
+            _ if self.flight.is_some() => None,
+            (Some(outage), _) => Some(outage.retry_at),
+            (None, Some(look_at)) => {
+                let looks = is_needed || self.outage.is_on(health) || !self.lease.is_free();
+                looks.then_some(look_at)
+            }
+            (None, None) => {
+                let head = self.roster.head().and_then(|_| self.pacing.asks_at());
+                head.into_iter().chain(self.lease.renew_at).min()
+            }
+        };
         // The end of the callers' patience with an outage.
         let until = failing.map(|outage| outage.until);
         let until = until.into_iter().chain(health.doubt().map(|(_, until)| until));
@@ -179,8 +165,7 @@ impl<P: Scripted> KeyLine<P> {
         let collects = self.roster.served > 0 && self.flight.is_none() && self.has_business();
         let collected = Some(self.collect_until)
             .filter(|&until| until > self.now() && (collects || self.roster.queue.holds_back()));
-        let flight = self.flight.as_ref().map(|flight| flight.until.min(flight.look_at));
-        flight.into_iter().chain(collected).min()
+        self.flight.as_ref().map(|flight| flight.until).into_iter().chain(collected).min()
     }
 
     /// Sets the alarm for the next event. Returns what is left to do after the lock is released.
@@ -191,6 +176,7 @@ impl<P: Scripted> KeyLine<P> {
         if due.is_some() && self.context.options.clock.advances_by_itself() && is_free {
             // The first waiter that sees how long it has to wait moves the clock.
             self.roster.queue.wake_all();
+            self.roster.wake_booked();
         }
         let timer_task = self.roster.queue.arm(due, self.time.latest(), alarm);
         self.roster.queue.after_unlock(timer_task)
@@ -204,6 +190,7 @@ impl<P: Scripted> KeyLine<P> {
     /// The alarm cannot be relied on: wakes all waiters, which then check for themselves.
     pub(crate) fn forget_alarm(&mut self) {
         self.roster.queue.forget_alarm();
+        self.roster.wake_booked();
     }
 
     /// Of the callers that a reply has served only the first is woken, and wakes the others: waking another

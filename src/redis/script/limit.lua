@@ -143,8 +143,8 @@ if alone ~= '-' and blob and #blob == size then
     end
     if granted == calls then
       local new_at = alone == 'w' and x + b - y or x + b
-      if alone == 't' then new_at, size, z, w = x + b * 1000000 / a + math.max(d, 0), 43 + #z, #z, z end
-      if now + math.max(new_at, 0) + keep + 1000000 <= deadline * 1000000 then
+      if alone == 't' then new_at, size, z, w = x + b * 1000000 / a + (d > 0 and d or 0), 43 + #z, #z, z end
+      if now + (new_at > 0 and new_at or 0) + keep + 1000000 <= deadline * 1000000 then
         local state = struct.pack(shape, stamp, sequence, now, deadline, size, x, y, z, w)
         if size == #blob then
           redis.call('SETRANGE', key, '0', state)

@@ -8,7 +8,6 @@ mod refunds;
 mod replies;
 mod retries;
 mod shares;
-mod slots;
 mod tickets;
 
 use futures::future::FutureExt;

@@ -1,9 +1,14 @@
 //! Connections that the server closes while there are no calls: the next caller is granted, by Redis.
 
-use redis::cluster::ClusterClientBuilder;
-use tollgate::redis::{Connection, Unavailable};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{KEY, builder, bursty, eventually, manager, ms, multiplexed, reconnecting, store};
+use redis::cluster::ClusterClientBuilder;
+use tollgate::ManualClock;
+use tollgate::redis::{Connection, Reconnecting, Unavailable};
+
+use super::{
+    KEY, Limiter, builder, bursty, eventually, manager, ms, multiplexed, reconnecting, store,
+};
 use crate::support::cluster::Cluster;
 use crate::support::server::Server;
 
@@ -73,6 +78,45 @@ async fn an_idle_node_of_a_cluster() {
     .await;
     limiter.acquire(1).await.expect("granted");
     assert_eq!(limiter.counters().lost, 0);
+}
+
+/// A limiter whose connection counts as idle from the second request on.
+fn idle_by_the_clock(connection: Reconnecting) -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    (builder(bursty(1_000.0), connection).clock(&clock).build(), clock)
+}
+
+#[test]
+fn a_connection_that_refuses_ping_is_alive() {
+    let server = Server::start();
+    server.command(&["ACL", "SETUSER", "limited", "on", ">secret", "~*"]);
+    let commands = ["+evalsha", "+eval", "+time", "+get", "+set", "+setrange"];
+    server.command(&[&["ACL", "SETUSER", "limited"][..], &commands].concat());
+    let connection = reconnecting(&server.url().replace("//", "//limited:secret@"));
+    let (limiter, clock) = idle_by_the_clock(connection.clone());
+    for _ in 0..3 {
+        limiter.blocking_acquire(1).expect("granted");
+        clock.advance(ms(1_000));
+    }
+    assert_eq!(connection.connections(), 1);
+}
+
+/// It is tried for half of the deadline, which leaves time for another one.
+#[test]
+fn a_connection_that_does_not_answer_is_replaced_in_time() {
+    let servers = [(); 2].map(|()| Server::start());
+    let clients = servers.each_ref().map(Server::client);
+    let made = AtomicUsize::new(0);
+    let connect = move || {
+        let client = clients[made.fetch_add(1, Ordering::Relaxed)].clone();
+        async move { client.get_multiplexed_async_connection().await }
+    };
+    let (limiter, clock) = idle_by_the_clock(Reconnecting::with(connect));
+    limiter.blocking_acquire(1).expect("granted");
+    servers[0].stop_process();
+    clock.advance(ms(1_000));
+    limiter.blocking_acquire(1).expect("granted");
+    assert_eq!(limiter.counters().failed, 0);
 }
 
 /// It does not come back.

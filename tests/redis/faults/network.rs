@@ -345,35 +345,3 @@ async fn a_reply_that_is_lost_shifts_no_other_over_a_manager() {
     let proxy = Proxy::to(&server);
     lost("ConnectionManager", &proxy, manager(&proxy.url()).await).await;
 }
-
-/// An error names no request. The reply to the first request is lost, and the one to the second is an error: without a
-/// echo behind it the first caller would get it, as if nothing had been charged.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_error_is_not_taken_for_that_of_a_request_whose_reply_was_lost() {
-    let server = Server::start();
-    let proxy = Proxy::to(&server);
-    let connection = reconnecting(&proxy.url());
-    let limiter =
-        |key| Limiter::builder(slow(), connection.clone(), key).deadline(DEADLINE).build();
-    let [first, second] = ["first", "second"].map(limiter);
-    for limiter in [&first, &second] {
-        warm(limiter, &Events::default()).await;
-        limiter.reset().await.expect("the server is there");
-    }
-    server.command(&["RPUSH", "second", "a", "b"]);
-    proxy.set_once(Mode::LoseAnswers);
-    let charged = tokio::spawn({
-        let first = first.clone();
-        async move { first.try_acquire(1).await }
-    });
-    eventually("a reply is lost", || proxy.mode() == Mode::Pass).await;
-    // Its own reply is the one to the echo, and proves nothing either.
-    assert!(store(second.try_acquire(1).await).is_unavailable());
-    let answer = charged.await.expect("no panic");
-    let error = store(answer);
-    assert!(error.is_unavailable() && error.may_have_charged(), "{error}");
-    // It was charged, and errors are believed again over a new connection.
-    is(&first, State::Up).await;
-    assert!(denied(first.try_acquire(1).await) > ms(0));
-    assert!(!store(second.try_acquire(1).await).is_unavailable());
-}

@@ -122,21 +122,12 @@ async fn counters_show_what_an_operator_watches() {
     let policy = TokenBucket::new(Rate::per_second(1_000.0), 1_000);
     let limiter =
         RedisRateLimiter::builder(policy, connection.clone(), "tokens").deadline(ms(300)).build();
-    let start = Instant::now();
     for _ in 0..20 {
         limiter.acquire(1).await.expect("granted");
     }
     let counters = limiter.counters();
-    assert_eq!((counters.answered, counters.requests, counters.failed), (20, 20, 0));
-    assert!(!counters.latency.is_zero() && counters.latency <= start.elapsed());
+    assert_eq!((counters.requests, counters.failed), (20, 0));
     assert_eq!((connection.connections(), limiter.len()), (1, 1));
-
-    server.command(&["SET", "foreign", "something else"]);
-    limiter.at("foreign").try_acquire(1).await.expect_err("it is not ours");
-    assert_eq!(limiter.counters().foreign, 1);
-    server.command(&["RPUSH", "list", "of another type"]);
-    limiter.at("list").try_acquire(1).await.expect_err("it is not ours");
-    assert_eq!(limiter.counters().foreign, 2);
 
     server.restart();
     served(&limiter).await;

@@ -237,20 +237,6 @@ fn a_slow_way_is_connected_in_the_end() {
     assert_eq!(proxy.accepted(), 1, "one attempt, however many requests have waited for it");
 }
 
-/// It may be one request that is slow, or the way for a moment.
-#[test]
-fn a_late_reply_does_not_end_the_connection() {
-    let server = Server::start();
-    let proxy = Proxy::to(&server);
-    let limiter = builder(bursty(1000.0), reconnecting(&proxy.url())).deadline(ms(100)).build();
-    until("it is connected", || limiter.blocking_acquire(1).is_ok());
-    proxy.set(Mode::DelayAnswers(ms(300)));
-    store(limiter.blocking_acquire(1));
-    proxy.set(Mode::Pass);
-    until("it is up", || limiter.blocking_acquire(1).is_ok());
-    assert_eq!(proxy.accepted(), 1);
-}
-
 /// As after a fail-over that no packet tells of.
 #[test]
 fn a_connection_without_any_reply_is_left() {

@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tollgate::redis::{Connection, Failure, Reconnecting, Reply, Request, Task};
@@ -83,7 +82,6 @@ pub(super) struct Hand {
     answers: Arc<Mutex<VecDeque<Result<Reply, Failure>>>>,
     sent: Arc<AtomicUsize>,
     last: Arc<Mutex<Vec<Vec<u8>>>>,
-    deadline: Arc<Mutex<Duration>>,
     /// Tasks spawned after the end of the thread; `None` while it runs.
     late: Arc<Mutex<Option<usize>>>,
 }
@@ -122,11 +120,6 @@ impl Hand {
     /// The head and the rules of the last request, and what it is to do.
     pub(super) fn last(&self) -> Vec<Vec<u8>> {
         lock(&self.last).clone()
-    }
-
-    /// The deadline of the last request.
-    pub(super) fn deadline(&self) -> Duration {
-        *lock(&self.deadline)
     }
 
     /// What the last request says of places in flight: how many the process holds, and for how many microseconds it
@@ -175,7 +168,6 @@ impl Connection for Hand {
     async fn run(&self, request: &Request) -> Result<Reply, Failure> {
         self.sent.fetch_add(1, Ordering::SeqCst);
         *lock(&self.last) = parts(request).map(<[u8]>::to_vec).into();
-        *lock(&self.deadline) = request.deadline;
         poll_fn(|_| match lock(&self.answers).pop_front() {
             Some(answer) => Poll::Ready(answer),
             None => Poll::Pending,

@@ -24,9 +24,12 @@ fn waiters_for_the_share_of_one_key_return_to_redis() {
     // The first is refused twice, and then the other is answered.
     hand.answer(refused());
     hand.answer(refused());
+    clock.advance(ms(1));
     hand.answer(Ok(lone(0)));
     assert!(other.now_or_never().expect("granted").is_ok());
-    clock.advance(ms(500));
+    clock.advance(ms(499));
+    // And its probe.
+    hand.answer(refused());
     hand.answer(refused());
     let mut other = others();
     assert!((&mut other).now_or_never().is_none());
