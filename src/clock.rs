@@ -18,7 +18,7 @@ pub use manual::ManualClock;
 use self::tokio::{TimerTasks, TokioClock};
 use crate::units::Nanos;
 use alarm::sound;
-pub(crate) use alarm::{KEEP, OnAlarm, TimerTask, wake_each};
+pub(crate) use alarm::{KEEP, OnAlarm, TimerTask, wake_each, wake_one};
 use system::System;
 pub(crate) use time_order::{Monotone, TimeOrder, Timed};
 
@@ -282,9 +282,9 @@ impl Alarm {
         }
     }
 
-    /// Nothing is due at a known time; `is_empty`: no caller waits. Returns whether the alarm is unset; otherwise it goes
-    /// off once for nothing.
-    pub(crate) fn unset(&mut self, is_empty: bool) -> bool {
+    /// Nothing is due at a known time; `is_empty`: no caller waits, `is_set`: it has not gone off. Returns whether the alarm is
+    /// unset; otherwise it goes off once for nothing.
+    pub(crate) fn unset(&mut self, is_empty: bool, is_set: bool) -> bool {
         #[cfg(feature = "tokio")]
         if let Some(tasks) = &mut self.tasks {
             // A timer that sleeps on would move paused time.
@@ -299,7 +299,7 @@ impl Alarm {
         let _ = is_empty;
         // The system's thread comes once for nothing, which costs less than a change under its lock.
         let is_unset = !matches!(self.clock.0, Kind::System(_));
-        if is_unset {
+        if is_unset && is_set {
             self.leave();
         }
         is_unset

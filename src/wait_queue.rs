@@ -21,7 +21,7 @@ use slab::Slab;
 pub(crate) use tenants::Tenant;
 use tenants::{PlaceInLane, Turns, price};
 
-use crate::clock::{Alarm, KEEP, TimeOrder, Timed, TimerTask, wake_each};
+use crate::clock::{Alarm, KEEP, TimeOrder, Timed, TimerTask, wake_each, wake_one};
 use crate::error::QueueLimit;
 use crate::units::{Nanos, saturating_nanos};
 use crate::unwinding::DropApart;
@@ -327,7 +327,7 @@ impl<T: Waits> WaitQueue<T> {
         if self.entries.is_empty() && self.entries.capacity() > KEEP {
             self.entries = Slab::new();
         }
-        self.wakers.discard(waker);
+        self.wakers.wakes.discard(waker);
         value
     }
 
@@ -414,7 +414,7 @@ impl<T: Waits> WaitQueue<T> {
         self.wakers.polled_since_armed = true;
         let kept = &mut self.entries[id.place()].waker;
         if !kept.will_wake(waker) {
-            self.wakers.discard.push(mem::replace(kept, waker.clone()));
+            self.wakers.wakes.discard(mem::replace(kept, waker.clone()));
         }
     }
 
@@ -422,7 +422,7 @@ impl<T: Waits> WaitQueue<T> {
     #[cfg(feature = "redis")]
     pub(crate) fn drop_waker(&mut self, id: WaiterId) {
         let waker = self.take_waker(id);
-        self.wakers.discard(waker);
+        self.wakers.wakes.discard(waker);
     }
 
     fn take_waker(&mut self, id: WaiterId) -> Waker {
@@ -433,7 +433,7 @@ impl<T: Waits> WaitQueue<T> {
     pub(crate) fn wake(&mut self, id: WaiterId) {
         let waker = self.take_waker(id);
         if !waker.will_wake(Waker::noop()) {
-            self.wakers.wake.push(waker);
+            self.wakers.wakes.push(waker);
         }
     }
 
@@ -444,7 +444,7 @@ impl<T: Waits> WaitQueue<T> {
             wakers.push(self.entry(id).waker.clone());
             true
         });
-        self.wakers.wake.append(&mut wakers);
+        self.wakers.wakes.append(&mut wakers);
     }
 
     /// Keeps the waker of a caller that waits until all others are served.
@@ -458,15 +458,16 @@ impl<T: Waits> WaitQueue<T> {
 
     /// Wakes such callers after the lock is released.
     pub(crate) fn wake_drained(&mut self) {
-        self.wakers.wake.append(&mut self.wakers.draining);
+        self.wakers.wakes.append(&mut self.wakers.draining);
     }
 
     /// Holds back all wakers but the first.
     #[cfg(feature = "redis")]
     pub(crate) fn hold_back(&mut self) {
-        let Wakers { wake, deferred, .. } = &mut self.wakers;
-        let first = wake.len().min(1);
-        deferred.append(&mut wake.split_off(first));
+        let Wakers { wakes, deferred, .. } = &mut self.wakers;
+        if let Some(more) = &mut wakes.more {
+            deferred.append(&mut more.others);
+        }
     }
 
     #[cfg(feature = "redis")]
@@ -477,7 +478,7 @@ impl<T: Waits> WaitQueue<T> {
     /// Wakes those that were held back after the lock is released.
     #[cfg(feature = "redis")]
     pub(crate) fn wake_held_back(&mut self) {
-        self.wakers.wake.append(&mut self.wakers.deferred);
+        self.wakers.wakes.append(&mut self.wakers.deferred);
     }
 
     /// Sets the alarm for `due`, unless it is set for an earlier time: an early alarm is harmless, and to set it
@@ -494,8 +495,9 @@ impl<T: Waits> WaitQueue<T> {
         let no_next_event = !is_empty && due.is_none_or(|due| due > Nanos::END);
         let had_none = mem::replace(&mut wakers.no_next_event, no_next_event);
         let Some(due) = due else {
-            let unset = |alarm: &mut Alarm| alarm.unset(is_empty);
-            if (is_empty || wakers.armed.is_some()) && wakers.alarm.as_mut().is_some_and(unset) {
+            let is_armed = wakers.armed.is_some();
+            let unset = |alarm: &mut Alarm| alarm.unset(is_empty, is_armed);
+            if (is_empty || is_armed) && wakers.alarm.as_mut().is_some_and(unset) {
                 wakers.armed = None;
             }
             // A caller that comes later, in another place, may make the time known.
@@ -532,15 +534,51 @@ impl<T: Waits> WaitQueue<T> {
     }
 
     pub(crate) fn after_unlock(&mut self, timer_task: Option<TimerTask>) -> AfterUnlock {
-        let Wakers { wake, discard, .. } = &mut self.wakers;
-        // An empty list is not written, or the processor of the next caller would have to fetch it.
-        let wake = if wake.is_empty() { Kept::default() } else { mem::take(wake) };
-        let discard = if discard.is_empty() { Kept::default() } else { mem::take(discard) };
-        AfterUnlock { timer_task, wake, discard }
+        let wakes = &mut self.wakers.wakes;
+        // An empty one is not written, or the processor of the next caller would have to fetch it.
+        let wakes = if wakes.is_empty() { Wakes::default() } else { mem::take(wakes) };
+        AfterUnlock { timer_task, wakes }
     }
 }
 
-type Kept = DropApart<Vec<Waker>>;
+/// What is left to do with wakers after the lock is released.
+#[derive(Default)]
+struct Wakes {
+    /// A call seldom wakes two, so the first one needs no list.
+    first: Option<Waker>,
+    more: Option<DropApart<More>>,
+}
+
+#[derive(Default)]
+struct More {
+    /// To be woken after the first.
+    others: Vec<Waker>,
+    /// To be dropped after all are woken.
+    discard: Vec<Waker>,
+}
+
+impl Wakes {
+    fn is_empty(&self) -> bool {
+        self.first.is_none() && self.more.is_none()
+    }
+
+    fn push(&mut self, waker: Waker) {
+        match self.first {
+            None => self.first = Some(waker),
+            Some(_) => self.more.get_or_insert_default().others.push(waker),
+        }
+    }
+
+    fn append(&mut self, wakers: &mut Vec<Waker>) {
+        wakers.drain(..).for_each(|waker| self.push(waker));
+    }
+
+    fn discard(&mut self, waker: Waker) {
+        if !waker.will_wake(Waker::noop()) {
+            self.more.get_or_insert_default().discard.push(waker);
+        }
+    }
+}
 
 #[derive(Default)]
 struct Wakers {
@@ -555,22 +593,11 @@ struct Wakers {
     /// that advances by itself.
     no_next_event: bool,
     /// To be woken when nothing is left to wait for.
-    draining: Kept,
-    /// To be woken after the lock is released.
-    wake: Kept,
+    draining: Vec<Waker>,
+    wakes: Wakes,
     /// To be woken by the first of those that are woken.
     #[cfg(feature = "redis")]
-    deferred: Kept,
-    /// To be dropped after the lock is released.
-    discard: Kept,
-}
-
-impl Wakers {
-    fn discard(&mut self, waker: Waker) {
-        if !waker.will_wake(Waker::noop()) {
-            self.discard.push(waker);
-        }
-    }
+    deferred: Vec<Waker>,
 }
 
 /// What is left to do after the lock is released.
@@ -578,32 +605,38 @@ impl Wakers {
 #[derive(Default)]
 pub(crate) struct AfterUnlock {
     timer_task: Option<TimerTask>,
-    wake: Kept,
-    /// Dropped last.
-    discard: Kept,
+    wakes: Wakes,
 }
 
 impl AfterUnlock {
     /// A panic of a waker is not for the caller whose call wakes it: what that call returns would be lost.
     #[inline]
     pub(crate) fn run(self) {
-        if self.timer_task.is_some() || !self.wake.is_empty() || !self.discard.is_empty() {
+        if self.timer_task.is_some() || !self.wakes.is_empty() {
             self.run_all();
         }
     }
 
     #[inline(never)]
-    fn run_all(mut self) {
+    fn run_all(self) {
         if let Some(task) = self.timer_task {
             task();
         }
-        wake_each(mem::take(&mut *self.wake));
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(self.discard)));
+        if let Some(first) = self.wakes.first {
+            wake_one(first);
+        }
+        if let Some(mut more) = self.wakes.more {
+            wake_each(mem::take(&mut more.others));
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(more)));
+        }
     }
 
     /// Adds the wakers to `wake` instead of waking.
     pub(crate) fn run_without_waking(mut self, wake: &mut Vec<Waker>) {
-        wake.append(&mut self.wake);
+        wake.extend(self.wakes.first.take());
+        if let Some(more) = &mut self.wakes.more {
+            wake.append(&mut more.others);
+        }
         self.run();
     }
 }

@@ -59,9 +59,12 @@ pub(super) fn sound(line: &Weak<dyn OnAlarm>) {
 // Not inlined, to keep the path of calls that wake no others short.
 #[inline(never)]
 pub(crate) fn wake_each(wakers: Vec<Waker>) {
-    for waker in wakers {
-        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-    }
+    wakers.into_iter().for_each(wake_one);
+}
+
+#[inline(never)]
+pub(crate) fn wake_one(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 /// When it goes off, and what it calls.

@@ -1,5 +1,7 @@
 //! What happens at a time, in order; and the time of what is decided under one lock.
 
+use std::mem;
+
 use crate::units::Nanos;
 
 /// A number at a time. Those of one time are in the order of their ranks.
@@ -35,73 +37,104 @@ const RUN: usize = 128;
 /// twice the memory of waiters in FIFO order.
 #[derive(Debug, Default)]
 pub(crate) struct TimeOrder {
-    /// In order; only a single one may be empty.
+    /// Apart from the others, because it is often the only one, and is asked for most.
+    first: Option<Timed>,
+    /// None is empty.
     runs: Vec<Vec<Timed>>,
     len: usize,
 }
 
 impl TimeOrder {
-    /// Where it is or would be: the run, and the place in it.
+    /// Where one behind the first is or would be: the run, and the place in it.
+    #[inline(never)]
     fn place(&self, timed: Timed) -> (usize, usize) {
-        let begins = |run: &Vec<Timed>| run.first().is_some_and(|&first| first <= timed);
+        let begins = |run: &Vec<Timed>| run.first() <= Some(&timed);
         let run = self.runs.partition_point(begins).saturating_sub(1);
         let is_before = |other: &Timed| *other < timed;
         (run, self.runs.get(run).map_or(0, |run| run.partition_point(is_before)))
     }
 
     pub(crate) fn insert(&mut self, timed: Timed) {
-        let (mut index, mut at) = self.place(timed);
         self.len += 1;
-        if self.runs.is_empty() {
-            self.runs.push(Vec::new());
-        }
-        let is_last = index + 1 == self.runs.len();
-        let run = &mut self.runs[index];
-        if run.len() == RUN {
-            // Numbers that come in order fill each run.
-            let half = if is_last { at.max(RUN / 2) } else { RUN / 2 };
-            let behind = run[half..].to_vec();
-            run.truncate(half);
-            self.runs.insert(index + 1, behind);
-            if at >= half {
-                (index, at) = (index + 1, at - half);
+        match &mut self.first {
+            Some(first) => {
+                let other = if timed < *first { mem::replace(first, timed) } else { timed };
+                self.insert_other(other);
             }
+            None => self.first = Some(timed),
+        }
+    }
+
+    #[inline(never)]
+    fn insert_other(&mut self, timed: Timed) {
+        let (mut index, mut at) = self.place(timed);
+        let is_last = index + 1 == self.runs.len();
+        match self.runs.get_mut(index) {
+            None => self.runs.push(Vec::new()),
+            Some(run) if run.len() == RUN => {
+                // Numbers that come in order fill each run.
+                let half = if is_last { at.max(RUN / 2) } else { RUN / 2 };
+                let behind = run.split_off(half);
+                self.runs.insert(index + 1, behind);
+                if at >= half {
+                    (index, at) = (index + 1, at - half);
+                }
+            }
+            Some(_) => {}
         }
         self.runs[index].insert(at, timed);
     }
 
     /// Returns whether it was there.
     pub(crate) fn remove(&mut self, timed: Timed) -> bool {
-        let (index, at) = self.place(timed);
-        let is_here = |run: &&mut Vec<Timed>| run.get(at) == Some(&timed);
-        let Some(run) = self.runs.get_mut(index).filter(is_here) else { return false };
-        run.remove(at);
-        self.len -= 1;
+        let is_here = if self.first == Some(timed) {
+            self.first = self.remove_other(0, 0);
+            true
+        } else {
+            !self.runs.is_empty() && {
+                let (index, at) = self.place(timed);
+                let is_here = self.runs[index].get(at) == Some(&timed);
+                is_here && self.remove_other(index, at).is_some()
+            }
+        };
+        self.len -= usize::from(is_here);
+        is_here
+    }
+
+    fn remove_other(&mut self, index: usize, at: usize) -> Option<Timed> {
+        let timed = self.runs.get_mut(index)?.remove(at);
         self.join(index);
         self.join(index.wrapping_sub(1));
-        true
+        if self.runs.last().is_some_and(Vec::is_empty) {
+            self.runs.pop();
+        }
+        Some(timed)
     }
 
     /// Two small neighbours become one, so that few runs are small.
+    #[inline(never)]
     fn join(&mut self, index: usize) {
-        let Some([run, next, ..]) = self.runs.get_mut(index..) else { return };
-        let len = run.len() + next.len();
-        if len < RUN / 2 || run.is_empty() || next.is_empty() {
+        if let Some([run, next, ..]) = self.runs.get_mut(index..)
+            && (run.is_empty() || run.len() + next.len() < RUN / 2)
+        {
             run.append(next);
             self.runs.remove(index + 1);
         }
     }
 
     pub(crate) fn first(&self) -> Option<Timed> {
-        self.runs.first()?.first().copied()
+        self.first
     }
 
     pub(crate) fn last(&self) -> Option<Timed> {
-        self.runs.last()?.last().copied()
+        self.runs.last().and_then(|run| run.last()).copied().or(self.first)
     }
 
     /// The one behind another.
     pub(crate) fn after(&self, timed: Timed) -> Option<Timed> {
+        if self.first.is_some_and(|first| timed < first) {
+            return self.first;
+        }
         let (run, at) = self.place(Timed(timed.0 + 1));
         let next = self.runs.get(run)?.get(at);
         next.or_else(|| self.runs.get(run + 1)?.first()).copied()
@@ -109,10 +142,10 @@ impl TimeOrder {
 
     /// Shows those before `end`, or all, in order, as long as `visit` says to go on.
     pub(crate) fn visit(&self, end: Option<Timed>, visit: &mut dyn FnMut(Timed) -> bool) {
-        for &timed in self.runs.iter().flatten() {
-            if end.is_some_and(|end| end <= timed) || !visit(timed) {
-                return;
-            }
+        let is_before = |timed| end.is_none_or(|end| timed < end);
+        let mut goes_on = |timed| is_before(timed) && visit(timed);
+        if self.first.is_some_and(&mut goes_on) {
+            _ = self.runs.iter().flatten().all(|&timed| goes_on(timed));
         }
     }
 
@@ -121,7 +154,7 @@ impl TimeOrder {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.first.is_none()
     }
 }
 

@@ -135,8 +135,8 @@ impl TimerThread {
             drop(schedule);
             self.wake_relay.wake_others();
             let (mut wake, mut waiting) = (Vec::new(), 0);
-            for line in lines {
-                waiting += sound_in_round(&line, &mut wake);
+            for line in &lines {
+                waiting += sound_in_round(line, &mut wake);
             }
             if wake.len() > CHAIN {
                 self.wake_relay.hold_back(wake.split_off(1));

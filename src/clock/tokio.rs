@@ -187,7 +187,7 @@ mod tests {
             alarm.set(due);
             heard.recv_timeout(LONG).expect("it goes off");
         }
-        alarm.unset(true);
+        alarm.unset(true, true);
         alarm.set(due);
         heard.recv_timeout(Duration::from_millis(20)).expect_err("no caller is there");
         // The next caller has the alarm that is set.
@@ -219,7 +219,7 @@ mod tests {
             alarm.timer_task(true, false).expect("a task")();
             alarm.set(clock.now().saturating_add(LONG));
             tokio::time::sleep(LONG / 2).await;
-            alarm.unset(false);
+            alarm.unset(false, true);
             tokio::time::sleep(LONG).await;
             heard.try_recv().expect_err("it was unset");
             drop(alarm);
@@ -266,10 +266,10 @@ mod tests {
             while heard.try_recv().is_err() {
                 tokio::task::yield_now().await;
             }
-            alarm.unset(false);
+            alarm.unset(false, true);
             tokio::task::yield_now().await;
             assert_eq!(alarms.num_alive_tasks(), 1);
-            alarm.unset(true);
+            alarm.unset(true, true);
             while alarms.num_alive_tasks() > 0 {
                 tokio::task::yield_now().await;
             }

@@ -335,19 +335,16 @@ impl<P: Policy> Inner<P> {
             // To add numbers up takes less.
             let most = if P::ONE_RATE.is_some() { 64 * MOST } else { MOST };
             let is_late = |ready: Ready| deadline <= now || deadline < ready.earliest();
-            // In time behind all waiters is in time at its place.
-            if is_late(self.projected(None, now, cost, most).0) {
-                // Among tenants one that does not wait is granted when no caller waits.
-                let does_wait = deadline > now || !self.waiting().queue.is_fair();
-                let at = Some(&place).filter(|_| does_wait);
-                let mut projected = self.projected(at, now, cost, most);
-                if is_late(projected.0) {
-                    if self.change_state(now, |policy, state, _| policy.refused(state, now, cost)) {
-                        projected = self.projected(at, now, cost, most);
-                    }
-                    let (ready, part) = projected;
-                    return Err(Error::Denied { retry_after: ready.wait(now), part });
+            // Among tenants one that does not wait is granted when no caller waits.
+            let does_wait = deadline > now || !self.waiting().queue.is_fair();
+            let at = Some(&place).filter(|_| does_wait);
+            let mut projected = self.projected(at, now, cost, most);
+            if is_late(projected.0) {
+                if self.change_state(now, |policy, state, _| policy.refused(state, now, cost)) {
+                    projected = self.projected(at, now, cost, most);
                 }
+                let (ready, part) = projected;
+                return Err(Error::Denied { retry_after: ready.wait(now), part });
             }
         }
         // And if there is room for it.

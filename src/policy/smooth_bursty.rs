@@ -45,7 +45,10 @@ impl SmoothBursty {
     /// `rate`, with up to one second of unused permits stored.
     #[must_use]
     pub fn new(rate: Rate) -> Self {
-        let max_burst = Duration::from_secs(1);
+        Self::of(rate, Duration::from_secs(1))
+    }
+
+    fn of(rate: Rate, max_burst: Duration) -> Self {
         let schedule = Schedule::new(rate, max_burst);
         Self { rate, max_burst, catch_up: TWO_TICKS, schedule }
     }
@@ -54,7 +57,7 @@ impl SmoothBursty {
     /// choice for an API with a strict quota.
     #[must_use]
     pub fn evenly_spaced(rate: Rate) -> Self {
-        Self::new(rate).max_burst(Duration::ZERO)
+        Self::of(rate, Duration::ZERO)
     }
 
     /// Sets the maximum of unused time that is stored. Zero spaces all permits evenly; more than the
