@@ -570,7 +570,7 @@ impl Wakes {
     }
 
     fn append(&mut self, wakers: &mut Vec<Waker>) {
-        wakers.drain(..).for_each(|waker| self.push(waker));
+        mem::take(wakers).into_iter().for_each(|waker| self.push(waker));
     }
 
     fn discard(&mut self, waker: Waker) {
