@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::connection::Connection;
 use super::grant::RedisGrant;
 use super::limiter::RedisRateLimiter;
-use super::line::change::{KeyChange, Report};
+use super::line::change::Report;
 use super::line::roster::{Booking, GrantInfo, Outcome, Turn};
 use super::script::{Scripted, wire};
 use crate::clock::Clock;
@@ -246,25 +246,21 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
         }
         let mut todo = Vec::new();
         wire::put_pause(&mut todo, duration);
-        let answer = self.shared.with_lock(|line| {
-            line.stats.pauses += 1;
-            line.request(KeyChange::of(todo))
-        });
+        self.shared.count(|stats| stats.pauses += 1);
         self.shared.context.observer.paused(duration);
         if let Some(local) = &self.shared.context.local {
             // Redis is paused even if the local limiter has too many keys.
             let _ = local.at(&self.shared.key).pause_for(duration);
         }
-        answer.await.unwrap_or(Ok(None)).map(drop)
+        self.report(todo).await.map(drop)
     }
 
     async fn resume(&self) -> Result<(), Error> {
-        let answer = self.shared.with_lock(|line| line.request(KeyChange::of(vec![b'E'])));
         if let Some(local) = &self.shared.context.local {
             let _ = local.at(&self.shared.key).resume();
         }
         self.shared.context.observer.report(&Event::Resumed);
-        answer.await.unwrap_or(Ok(None)).map(drop)
+        self.report(vec![b'E']).await.map(drop)
     }
 
     async fn would_wait(&self, n: P::Cost) -> Result<Option<Duration>, Error> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::ConnectionLike;
-use redis::{Client, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::sender;
@@ -169,9 +169,3 @@ fn echo(key: &str, number: u32) -> Cmd {
 /// A connection that was idle for this long is tried before it is used: servers and proxies close idle connections,
 /// some without notice, and none after less than a second.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
-
-pub(crate) fn without_delay(client: Client) -> Result<Client, RedisError> {
-    let info = client.get_connection_info().clone();
-    let tcp = info.tcp_settings().clone().set_nodelay(true);
-    Client::open(info.set_tcp_settings(tcp))
-}

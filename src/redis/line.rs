@@ -31,6 +31,7 @@ mod request;
 pub(super) mod roster;
 mod time;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,7 +72,9 @@ pub(crate) struct KeyLine<P: Scripted> {
     /// How long the next request waits for callers that the last reply has served.
     collect_until: Nanos,
     outbox: Outbox<P>,
-    /// When the last booking is due.
+    /// Bookings of callers that left, in the order in which they are due, and their cost: for waiters in the request in flight.
+    spare: (VecDeque<Booking>, P::Cost),
+    /// When the last booking is due, spare or not.
     last_due: Nanos,
     /// The process has stood still, and granted nothing since.
     stood_still: bool,
@@ -97,6 +100,7 @@ impl<P: Scripted> KeyLine<P> {
             changed_last: false,
             collect_until: Nanos::ZERO,
             outbox: Outbox::new(),
+            spare: Default::default(),
             last_due: Nanos::ZERO,
             stood_still: false,
             lease: Lease::default(),
@@ -139,7 +143,10 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Whether Redis knows all that was given back.
     pub(crate) fn has_told_all(&self) -> bool {
-        self.flight.is_none() && self.outbox.is_empty() && !self.lease.released
+        self.flight.is_none()
+            && self.outbox.is_empty()
+            && self.spare.0.is_empty()
+            && !self.lease.released
     }
 
     /// Whether changes wait to be sent.
@@ -164,6 +171,8 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Queues a change, and reports its end.
     pub(crate) fn request(&mut self, change: KeyChange<P>) -> oneshot::Receiver<Done<P::Cost>> {
+        // A caller that comes after it sees its effect.
+        self.return_spare();
         self.roster.queue.note_caller();
         let (done, answer) = oneshot::channel();
         self.change(KeyChange { done: Some(done), ..change });
@@ -214,8 +223,27 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Gives back all bookings: the last one first, as less comes back of one with others behind.
     fn return_bookings(&mut self) {
+        self.return_spare();
         for (cost, booking) in self.roster.unbook_all().into_iter().rev() {
             self.return_booking(cost, booking);
+        }
+    }
+
+    fn return_spare(&mut self) {
+        let (spare, cost) = std::mem::take(&mut self.spare);
+        for booking in spare {
+            self.return_booking(cost, booking);
+        }
+    }
+
+    /// Hands bookings to the next waiters without one if these ask for the same cost, or back.
+    fn hand_on(&mut self, (spare, cost): (VecDeque<Booking>, P::Cost)) {
+        for booking in spare {
+            if self.roster.book_head(cost, booking) {
+                self.pacing.ask_again();
+            } else {
+                self.return_booking(cost, booking);
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{Effect, Failure, ends_connection};
 use super::request::{Reply, Request};
-use super::{Connection, echo, evaluate, next_number, send, without_delay};
+use super::{Connection, echo, evaluate, next_number, send};
 use crate::redis::sender;
 use crate::sync::Mutex;
 
@@ -91,7 +91,9 @@ impl Reconnecting {
     ///
     /// If it is not an address.
     pub fn open(address: &str) -> Result<Self, RedisError> {
-        Ok(Self::new(without_delay(Client::open(address)?)?))
+        let info = Client::open(address)?.get_connection_info().clone();
+        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        Ok(Self::new(Client::open(info.set_tcp_settings(tcp))?))
     }
 
     /// With a client of your own. Set `TCP_NODELAY` in it

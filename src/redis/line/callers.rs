@@ -121,9 +121,17 @@ impl<P: Scripted> KeyLine<P> {
                 self.stats.given_up += 1;
                 // It may have counted this booking.
                 self.pacing.refusal = None;
-                match self.roster.leave_booked(id, booking) {
-                    Some(left) => self.return_booking(cost, left),
-                    None => self.pacing.ask_again(),
+                let Some(left) = self.roster.leave_booked(id, booking) else {
+                    return self.pacing.ask_again();
+                };
+                let (spare, its) = &mut self.spare;
+                if self.roster.is_asked_for(cost) && (spare.is_empty() || *its == cost) {
+                    // The head gets it if the reply books none for it.
+                    let place = spare.partition_point(|other| other.due <= left.due);
+                    spare.insert(place, left);
+                    *its = cost;
+                } else {
+                    self.return_booking(cost, left);
                 }
             }
             Stage::Over(_) | Stage::Stale(_) => match self.take(id) {

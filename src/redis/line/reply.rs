@@ -81,6 +81,8 @@ impl<P: Scripted> KeyLine<P> {
         if self.agreement.number != policy {
             self.turn_away_the_too_large();
         }
+        let spare = std::mem::take(&mut self.spare);
+        self.hand_on(spare);
     }
 
     fn repeat(&mut self, kind: RequestKind<P>) {
@@ -199,15 +201,16 @@ impl<P: Scripted> KeyLine<P> {
         self.pacing.trip = now.since(sent.0);
         // The process stood still meanwhile.
         let is_overdue = self.pacing.trip > deadline.saturating_add(horizon);
+        let (spare, cost) = std::mem::take(&mut self.spare);
         if self.roster.front_booking().is_none() {
-            self.last_due = Nanos::ZERO;
+            self.last_due = spare.back().map_or(Nanos::ZERO, |booking| booking.due);
         }
-        let (spare, cost, booked, first_due, later) = Default::default();
+        let (booked, first_due, later) = Default::default();
         let mut taken = Taken { sent, is_overdue, spare, cost, booked, first_due, later };
         for (&id, answer) in ids.iter().zip(answers) {
             self.settle(id, &answer, &mut taken);
         }
-        self.hand_on(&mut taken);
+        self.hand_on((std::mem::take(&mut taken.spare), taken.cost));
         self.lease.renew_from(&self.context, sent.0);
         let head = match taken.later {
             None => Head::Served,
@@ -232,7 +235,7 @@ impl<P: Scripted> KeyLine<P> {
     fn settle(&mut self, id: WaiterId, answer: &Answer, taken: &mut Taken<P::Cost>) {
         let (now, cost) = (self.now(), self.roster[id].cost);
         if taken.cost != cost {
-            self.hand_on(taken);
+            self.hand_on((std::mem::take(&mut taken.spare), taken.cost));
             taken.cost = cost;
         }
         let (waits, mut is_booked) = (self.roster.unask(id), false);
@@ -285,15 +288,6 @@ impl<P: Scripted> KeyLine<P> {
                 if let Some(due) = due.filter(|_| !self.context.rules.punishes()) {
                     self.pacing.refusal = Some(Refusal { cost, due, part });
                 }
-            }
-        }
-    }
-
-    /// Hands the bookings that are left to the next waiters if these ask for the same cost, or back.
-    fn hand_on(&mut self, taken: &mut Taken<P::Cost>) {
-        for booking in std::mem::take(&mut taken.spare) {
-            if !self.roster.book_head(taken.cost, booking) {
-                self.return_booking(taken.cost, booking);
             }
         }
     }

@@ -306,6 +306,12 @@ impl<C: Cost> Roster<C> {
         fits
     }
 
+    /// Whether the head is in the request in flight, and asks for `cost`.
+    pub(super) fn is_asked_for(&self, cost: C) -> bool {
+        let head = self.head().map(|id| &self.queue[id]);
+        head.is_some_and(|head| head.stage.is_asked() && head.cost == cost)
+    }
+
     /// A waiter with a booking leaves: those behind it that ask for the same move up. Returns the booking that is left.
     pub(super) fn leave_booked(&mut self, id: WaiterId, mut booking: Booking) -> Option<Booking> {
         let place = self.booked.iter().position(|&other| other == id)?;

@@ -38,6 +38,29 @@ fn a_ticket_that_is_too_late_for_the_first_waiter_is_refunded() {
     assert!(endless.now_or_never().expect("granted").is_ok());
 }
 
+/// While a waiter behind them is requested, and the one with the later ticket leaves first.
+#[test]
+fn tickets_of_callers_that_left_are_handed_on_in_order() {
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(100.0, &clock);
+    let mut quota = Box::pin(limiter.quota());
+    let [mut first, mut second] = [1, 1].map(|n| Box::new(limiter.acquire(n)));
+    let mut third = limiter.acquire(1);
+    // The first two are in one request, because another is under way when they come.
+    assert!((&mut quota).now_or_never().is_none());
+    hand.send();
+    assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
+    hand.answer(Ok(told(&[1, 0, 1, -1])));
+    assert!((&mut third).now_or_never().is_none());
+    hand.answer(Ok(several(&[1, 0, booked(50), booked(60)])));
+    drop(second);
+    drop(first);
+    hand.answer(Ok(several(&[3, 0, booked(70)])));
+    clock.advance(ms(50));
+    let grant = third.now_or_never().expect("it gets the earliest ticket").expect("granted");
+    assert_eq!(grant.waited(), ms(50));
+}
+
 /// A caller that would wait is at the end of its wait at once.
 #[test]
 fn a_clock_that_advances_by_itself() {
