@@ -78,8 +78,7 @@ const PATHS: &[Row] = &[
     }),
     // One that a server takes, and whose answer says nothing about limits.
     #[cfg(feature = "feedback")]
-    // 960 more than before dialects were data, a line for each server, and places in flight could be learned.
-    ("a call and its answer, through a Feedback", 4360, || {
+    ("a call and its answer, through a Feedback", 2490, || {
         let limiter = RateLimiter::new(TokenBucket::new(Rate::per_second(1e9), u32::MAX));
         with(tollgate::feedback::Feedback::new(limiter), |feedback| {
             let Poll::Ready(Ok(mut call)) = poll_once(pin!(feedback.acquire(1))) else {

@@ -235,7 +235,8 @@ impl Dialects {
     }
 
     pub(super) fn read_response(&self, status: u16, response: &Judged<'_>) -> Answer {
-        let mut reader = Reader::new(status, response);
+        let mut answer = Answer { status, ..Answer::default() };
+        let mut reader = Reader::new(&mut answer, response);
         let (mut age, mut wait) = (None, None);
         let has_fields = !response.fields.is_empty();
         if has_fields {
@@ -244,14 +245,18 @@ impl Dialects {
             age = reader.time("age", false);
             wait = reader.wait();
         }
+        let rows = match &self.0 {
+            // Each of the known ones needs a field.
+            Cow::Borrowed(_) if !has_fields => &[],
+            rows => &**rows,
+        };
         let mut applying: Vec<&Dialect> = Vec::new();
-        for row in &*self.0 {
-            if self.0.len() == 1 || row.fields.is_empty() || has_fields && row.applies(&reader) {
+        for row in rows {
+            if rows.len() == 1 || row.fields.is_empty() || has_fields && row.applies(&reader) {
                 applying.push(row);
             }
         }
         applying.iter().for_each(|row| row.read(&mut reader));
-        let mut answer = reader.answer;
         answer.dialect = applying.first().map(|dialect| dialect.name);
         answer.wait = answer.wait.or(wait);
         if answer.is_accepted() {
@@ -267,7 +272,9 @@ impl Dialects {
         let is_limited = answer.wait.is_some() || remains_nothing;
         let mut verdicts = applying.iter().filter_map(|one| one.verdict(status, is_limited));
         answer.verdict = verdicts.next_back().unwrap_or(answer.verdict);
-        answer.keep_tightest(age.is_some_and(|age| age != When::After(Duration::ZERO)));
+        if !answer.meters.is_empty() {
+            answer.keep_tightest(age.is_some_and(|age| age != When::After(Duration::ZERO)));
+        }
         if let Some(body) = response.body {
             grpc::read_body(body, &mut answer);
         }

@@ -175,9 +175,10 @@ impl Gate {
     }
 
     fn stated(&self, passed: &Passed, now: Nanos, cost: Units) -> Ready {
-        let each = self.caps.iter().zip(passed.out).zip(array(cost));
-        let asked = each.filter(|&(_, n)| n > 0);
-        let ready = asked.map(|((cap, out), n)| cap.ready_at(out, now, n.into()));
+        let units = array(cost);
+        let asked = (0..4).filter(|&unit| units[unit] > 0);
+        let ready =
+            asked.map(|unit| self.caps[unit].ready_at(passed.out[unit], now, units[unit].into()));
         let ready = ready.fold(Ready::At(self.first(passed, cost)), Ready::and);
         let requests = passed.out[0].saturating_add(cost.0.into());
         let is_full = passed.out[0] > 0 && requests > self.places;

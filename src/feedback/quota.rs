@@ -108,12 +108,12 @@ pub(super) struct Reader<'a> {
     seen: Vec<Seen<'a>>,
     /// What one dialect has read, by what each quota counts and by its name.
     quotas: Vec<(Unit, String, Quota)>,
-    pub(super) answer: Answer,
+    pub(super) answer: &'a mut Answer,
 }
 
 impl<'a> Reader<'a> {
     /// Looks at each field once.
-    pub(super) fn new(status: u16, response: &'a Judged<'a>) -> Self {
+    pub(super) fn new(answer: &'a mut Answer, response: &'a Judged<'a>) -> Self {
         let mut seen = Vec::<Seen<'a>>::with_capacity(response.fields.len().min(MOST));
         for (name, text) in &response.fields {
             let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
                 seen.push(Seen { name, text: Cow::from(&**text), is_read: false });
             }
         }
-        Self { seen, quotas: Vec::new(), answer: Answer { status, ..Answer::default() } }
+        Self { seen, quotas: Vec::new(), answer }
     }
 
     /// Whether there is a field of this name, or of this family.

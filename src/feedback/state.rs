@@ -214,7 +214,7 @@ impl State {
         let (now, sent, units) = (observed.now, observed.sent.at, observed.sent.units);
         self.answered(units);
         let mut action = Action::default();
-        let short = self.short(units, answer);
+        let short = if answer.is_refused() { self.short(units, answer) } else { Vec::new() };
         let was_known =
             answer.verdict == Verdict::Refused && self.record_refusal(observed, answer, &short);
         // Sent after the last refusal had arrived: only such a call ends its pause.
@@ -245,7 +245,7 @@ impl State {
             } else {
                 self.learner.failed(now, sent);
             }
-            for unit in Unit::ALL {
+            for unit in Unit::ALL.into_iter().filter(|_| !self.is_open) {
                 let window = &mut self.windows[unit.index()];
                 if window.has_ended(sent) && answer.meter(unit).is_none() {
                     window.open();
@@ -268,8 +268,7 @@ impl State {
 
     /// The quotas that explain a refusal.
     fn short(&self, units: [u32; 4], answer: &Answer) -> Vec<Short> {
-        let meters = answer.meters.iter().filter(|_| answer.is_refused());
-        let each = meters.map(|&(unit, meter)| (unit.index(), meter));
+        let each = answer.meters.iter().map(|&(unit, meter)| (unit.index(), meter));
         let each = each.map(|(index, meter)| (index, meter, u64::from(units[index])));
         each.filter(|&(index, meter, cost)| self.windows[index].was_short(meter, cost)).collect()
     }
