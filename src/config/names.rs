@@ -339,9 +339,9 @@ mod tests {
 
     fn limits(per: Per, names: &[&str]) -> Result<Limits, InvalidLimit> {
         // The limit says which name it is.
-        let listed = names.iter().zip(1..);
-        listed.fold(Ok(none(per)), |limits, (name, number)| {
-            limits?.named(*name, &*format!("{number}/s"))
+        let mut listed = names.iter().zip(1..);
+        listed.try_fold(none(per), |limits, (name, number)| {
+            limits.named(*name, &*format!("{number}/s"))
         })
     }
 
