@@ -91,7 +91,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter> InTurn<A, B> {
         })
     }
 
-    /// As [`Queue::poll_enter`](super::super::Queue::poll_enter).
+    /// As [`Queue::poll_enter`].
     pub(crate) fn poll_enter(&mut self, context: &mut Context<'_>) -> Poll<Result<(), OfOne>> {
         if let Stage::AtFirst(acquire) = &mut self.stage {
             ready!(acquire.poll_enter(context)).map_err(|error| (0, error))?;
@@ -104,7 +104,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter> InTurn<A, B> {
         acquire.poll_enter(context).map_err(|error| (1, error))
     }
 
-    /// As [`Queue::delay`](super::super::Queue::delay).
+    /// As [`Queue::delay`].
     pub(crate) fn delay(&self) -> Duration {
         match &self.stage {
             Stage::AtFirst(acquire) => acquire.delay(),
