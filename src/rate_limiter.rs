@@ -215,7 +215,8 @@ impl<P: Policy> RateLimiter<P> {
 
     /// Takes `n` permits if they come within `timeout`; fails **at once** if they cannot.
     ///
-    /// The first 128 waiters ahead are counted, or all of them for a rule of one rate. If a new rate, a pause, or a caller that
+    /// The first 128 waiters ahead are counted; for a rule of one rate all of them, or 8,192 among tenants and
+    /// with [`ahead_by`](Acquire::ahead_by). If a new rate, a pause, or a caller that
     /// enters [ahead](Acquire::ahead_by) makes the deadline impossible, the call is refused at its deadline at the latest.
     /// At a window the alarm may be late: give a millisecond or two more than the `retry_after` of an error.
     /// `Duration::MAX` waits without a limit.

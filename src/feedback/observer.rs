@@ -74,7 +74,7 @@ impl<L: OwnedLimiter> Feedback<L> {
     }
 
     /// Whether a client reads the body of a response: because the program judges it, or as Google's refusals name a time
-    /// there.
+    /// there and not in the head.
     #[cfg(feature = "reqwest")]
     pub(crate) fn wants_body(&self, status: http::StatusCode, headers: &http::HeaderMap) -> bool {
         let kind = headers.get(http::header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
@@ -82,7 +82,9 @@ impl<L: OwnedLimiter> Feedback<L> {
         let is_error = status.is_client_error() || status.is_server_error();
         is_error
             && (self.shared.options.judge.is_some()
-                || matches!(status.as_u16(), 429 | 503) && is_json)
+                || matches!(status.as_u16(), 429 | 503)
+                    && is_json
+                    && !headers.contains_key(http::header::RETRY_AFTER))
     }
 
     /// What remains of the server's quota, if it has said so and its window still lasts. Calls under way may or

@@ -64,6 +64,8 @@ use crate::units::{Nanos, Rate, saturating_nanos};
 /// - [`charge`](Policy::charge) accepts a cost that is not ready, because
 ///   [`settle`](crate::Grant::settle) charges the difference. It also accepts a time somewhat before the
 ///   last one, and this must not create permits.
+/// - [`ready_at`](Policy::ready_at) may be asked for a time before the present, by up to the rule's `catch_up`, or after it, as
+///   the end of a pause. So it must not keep when it was asked.
 /// - Methods return quickly and do not wait, because they run under a lock.
 ///
 /// # Panics

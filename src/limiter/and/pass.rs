@@ -55,7 +55,8 @@ type Grants<A, B> = (<A as Queue>::Grant, <B as Queue>::Grant);
 
 impl<A: OwnedLimiter, B: OwnedLimiter> InTurn<A, B> {
     pub(crate) fn new(first: A, second: B, at_first: Ask<A::Cost>, ask: Ask<B::Cost>) -> Self {
-        let until = |max_wait| first.clock().now().saturating_add(max_wait);
+        // By the clock that `ask` reads: each clock has an origin of its own.
+        let until = |max_wait| second.clock().now().saturating_add(max_wait);
         let deadline = ask.max_wait.map(until);
         Self { second, ask, deadline, stage: Stage::AtFirst(Acquire::new(first, at_first)) }
     }

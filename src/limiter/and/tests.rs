@@ -235,3 +235,20 @@ fn callers_that_the_first_grants_together_are_in_order_at_the_second() {
     granted(next);
     assert!(poll(&mut last).is_pending());
 }
+
+/// Each clock counts from its own start.
+#[test]
+fn a_timeout_is_measured_by_one_clock() {
+    let (early, late) = (ManualClock::new(), ManualClock::new());
+    late.advance(Duration::from_secs(10));
+    let limiter = |clock| RateLimiter::with_clock(InFlight::new(1), clock);
+    let [early, late] = [&early, &late].map(limiter);
+    for (first, second) in [(&late, &early), (&early, &late)] {
+        let _taken = second.try_acquire(1).expect("free");
+        let both = first.and(second);
+        let refused = poll(&mut both.try_acquire(1));
+        assert!(matches!(refused, Poll::Ready(Err(Error::Denied { .. }))), "{refused:?}");
+        let waits = poll(&mut both.try_acquire_timeout(1, Duration::from_secs(5)));
+        assert!(waits.is_pending(), "{waits:?}");
+    }
+}

@@ -225,7 +225,9 @@ impl Connection for Reconnecting {
         let open = open.map_err(|failure| Failure { effect: Effect::None, ..failure })?;
         let sent = Instant::now();
         let outcome = evaluate(request, |command| send(open.connection.clone(), command));
-        let reply = match timeout_at(end, outcome).await {
+        let outcome = timeout_at(end, outcome).await;
+        open.is_used.store(true, Ordering::Relaxed);
+        let reply = match outcome {
             Ok(Err(error)) if !ends_connection(&error) => return Err(error.into()),
             // It has mostly waited for the connection.
             Err(_) if sent.elapsed() < request.deadline / 2 => {
@@ -234,7 +236,6 @@ impl Connection for Reconnecting {
             Ok(outcome) => outcome.map_err(Failure::from).and_then(|value| request.reply(value)),
             Err(_) => Err(Failure::late(request.deadline)),
         };
-        open.is_used.store(true, Ordering::Relaxed);
         // If it is lost or out of step, the next request makes a new one, unless another has.
         reply.inspect_err(|_| {
             let mut current = self.state.current.lock();

@@ -111,9 +111,10 @@ impl<P: Scripted> Outbox<P> {
         }
     }
 
-    /// The changes of the next request.
+    /// The changes of the next request. A new policy is the last one of its request: what was charged before comes back no more.
     pub(super) fn take_batch(&mut self) -> Vec<KeyChange<P>> {
-        let first = self.changes.iter().position(KeyChange::deletes).map_or(BATCH, |at| at + 1);
+        let ends = |change: &KeyChange<P>| change.deletes() || change.sets.is_some();
+        let first = self.changes.iter().position(ends).map_or(BATCH, |at| at + 1);
         let first = first.min(BATCH).min(self.changes.len());
         self.changes.drain(..first).collect()
     }

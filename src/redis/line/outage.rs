@@ -63,6 +63,8 @@ impl KeyOutage {
             health.has_probed();
         }
         if health.last_reply() <= since {
+            // The outage of all has its own pauses.
+            self.failing = None;
             return (false, health.failed(now, sent, deadline, error));
         }
         self.failing.get_or_insert_with(|| Outage::new(since, deadline, error)).failed(now, error);

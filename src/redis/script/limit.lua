@@ -41,7 +41,6 @@ if alone ~= 'b' then
     local rest = math.fmod(now + at + offset, period)
     return rest > period - 0.5 and rest - period or rest
   end
-
   -- How much of a charge of a bucket may still come back, as in src/policy/refund_levels.rs. A level is what is missing from a full
   -- store. `lows` has up to four pairs, the latest first: a level, and the number of a charge. Of that charge and later ones no more
   -- than the level comes back, and nothing of charges before the last pair. Notes that the charge after `last` finds `level`.
@@ -69,7 +68,6 @@ if alone ~= 'b' then
     end
     return lows
   end
-
   -- When a rule grants `n` permits, and the state after a charge of them that is due at `at`.
   ready = function(kind, n, x, y, a, b, c, d)
     if kind == 'w' then return n * 1000000 / a > 4611686018427387.904 and math.huge or x end
@@ -79,7 +77,6 @@ if alone ~= 'b' then
     local since = d > 1 and past(at, d, 0) or 0
     return since > 0.5 and at - since + d or at
   end
-
   charge = function(kind, n, at, number, x, y, z, w, a, b, c, d)
     local span = n * 1000000 / a
     if kind == 'f' then
@@ -108,7 +105,6 @@ if alone ~= 'b' then
     return x, y, x - ticket, store
   end
 end
-
 -- The usual call, for half of what it costs below: one run of calls for one rule without a rank, at a key under the same policy, and
 -- granted, or refused alone. All else begins again there: nothing has changed.
 local shape, size = '<dddI4I2d', 38
@@ -209,6 +205,7 @@ local leaves, locks, turn, entry, ends = {}, false, 100000, nil, nil
 for i = 1, count do
   local kind, share, a, b, c, d, following
   kind, share, a, b, c, d, place = struct.unpack('<c1Bdddd', source, place)
+  if kind == 'p' then b, c, d = struct.unpack('<ddd', request, rules_from + 34 * i - 24) end
   local shape = kind == 't' and '<dI4Bc0' or kind == 'w' and '<dddd' or kind == 'f' and '<ddd' or kind == 's' and '<dddI4c0'
     or kind == 'p' and '<dI4c0' or '<d'
   local x, y, z, w = 0, kind == 'p' and '' or 0, 0, ''
@@ -555,7 +552,8 @@ while at <= #request do
         -- At the stable price. If it is not the last charge no more than time has not replenished already, and no more than the store
         -- holds; and nothing before it is due, or the next caller would be due together with the last one that is booked behind it.
         local back = is_paid and 0 or math.max(math.min(n * each, all * each - ago, kind == 'b' and p.b or math.huge), 0)
-        p.x = x - (kind == 'b' and is_last and n * each or back)
+        local rest = x - (kind == 'b' and is_last and n * each or back)
+        p.x = kind == 'b' and rest < -p.b - 1 and math.min(x, -p.b) or rest
       elseif kind == 'f' and its_number >= p.z and ago + x < 2147483648 then
         -- Exact within the window. Only the lower bits of a number are known: what is older by half their range is another one.
         p.y = math.max(p.y - n, 0)
@@ -600,6 +598,8 @@ while at <= #request do
     pause, sequence, dirty = -0.001, sequence + 1, true
   elseif what == 'N' then
     local theirs, place = struct.unpack('<d', request, at)
+    -- Other kinds of rules are another limit.
+    if blob and math.floor(theirs / 8589934592) ~= math.floor(stamp / 8589934592) then return struct.pack('<I4d', number, -1) end
     new_rules, at = request:sub(place, place + 34 * count - 1), place + 34 * count
     generation = math.max(generation + 1, math.min(math.floor(now / 1000000), 4294967295))
     if not blob or theirs ~= stamp then

@@ -1,7 +1,11 @@
 //! Limiters that disagree on the policy of a key, and limiters that learn of a later one.
 
-use tollgate::redis::{State, Unavailable};
-use tollgate::{Rate, Rated, SmoothBursty};
+use std::time::Duration;
+
+use tollgate::redis::{RedisRateLimiter, State, Unavailable};
+use tollgate::{
+    FixedWindow, InFlight, LeakyBucket, Limiter as _, LockOut, Rate, Rated, SmoothBursty,
+};
 
 use super::report::fault;
 use super::{Events, KEY, Limiter, builder, bursty, is, ms, reconnecting, store, timed};
@@ -116,4 +120,43 @@ async fn a_policy_that_could_not_be_set_is_set_later() {
         .longest(longest, ms(200))
         .back(back)
         .done();
+}
+
+/// A lock that a refusal begins leaves the places of calls that the same request granted.
+#[tokio::test]
+async fn a_place_stays_taken_when_the_next_call_of_its_request_begins_a_lock() {
+    let server = Server::start();
+    let window = FixedWindow::new(2, Duration::from_secs(3600));
+    let policy = (LockOut::new(window, Duration::from_secs(600)), InFlight::new(9));
+    let limiter = RedisRateLimiter::new(policy, reconnecting(&server.url()), KEY);
+    // The second call and the third share the request after the first.
+    let calls = [(); 3].map(|()| limiter.try_acquire((1, 1)));
+    let granted = futures::future::join_all(calls).await;
+    assert_eq!(granted.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(limiter.available().await.expect("a reply"), (0, 7));
+}
+
+/// What a process holds is its own, whoever has written the key.
+#[tokio::test]
+async fn a_limit_of_places_that_is_set_twice_forgets_none_that_is_taken() {
+    let server = Server::start();
+    let open = || RedisRateLimiter::new(InFlight::new(10), reconnecting(&server.url()), KEY);
+    let (limiter, other) = (open(), open());
+    let _held = limiter.acquire(5).await.expect("free");
+    for places in [12, 11] {
+        limiter.set_policy(InFlight::new(places)).await.expect("a reply");
+    }
+    assert_eq!(other.available().await.expect("a reply"), 6);
+}
+
+/// A queue and a meter are kept in different forms.
+#[tokio::test]
+async fn a_leaky_bucket_of_another_kind_is_an_error_and_changes_nothing() {
+    let server = Server::start();
+    let rate = Rate::per_minute(1.0);
+    let limiter =
+        RedisRateLimiter::new(LeakyBucket::new(rate, 5), reconnecting(&server.url()), KEY);
+    limiter.acquire(1).await.expect("granted");
+    limiter.set_policy(LeakyBucket::meter(rate, 5)).await.expect_err("another kind");
+    assert!(limiter.try_acquire(1).await.expect_err("too early").retry_after().is_some());
 }
