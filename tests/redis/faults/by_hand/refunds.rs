@@ -29,6 +29,26 @@ fn a_refund_has_its_age_when_it_is_sent() {
     assert!(todo[0] == b'R' && todo[9..17] == ago, "{todo:?}");
 }
 
+/// What was charged before a change of the policy is not paid at its price.
+#[test]
+fn a_refund_behind_a_new_policy_is_not_in_its_request() {
+    let (limiter, hand) = limiter(10.0, &ManualClock::new());
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(Ok(several(&[0, 1])));
+    let grant = caller.now_or_never().expect("it is there").expect("granted");
+    let mut quota = Box::pin(limiter.quota());
+    assert!((&mut quota).now_or_never().is_none());
+    hand.send();
+    let mut set = Box::pin(limiter.set_rate(Rate::per_second(1.0)));
+    assert!((&mut set).now_or_never().is_none());
+    grant.refund();
+    hand.answer(Ok(told(&[1, 0, 1, -1])));
+    let todo = &hand.last()[1];
+    // The letter, a hash, and one rule.
+    assert!(todo[0] == b'N' && todo.len() == 1 + 8 + 34, "{todo:?}");
+}
+
 /// As before the exit of a process.
 #[test]
 fn a_flush_ends_when_all_refunds_are_confirmed() {
