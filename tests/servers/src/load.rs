@@ -106,9 +106,6 @@ fn read(status: u16, headers: &HeaderMap) -> String {
         if let Some(reset) = meter.reset {
             text += &format!(", reset {reset:?}");
         }
-        if let Some(window) = meter.window {
-            text += &format!(", window {window:?}");
-        }
     }
     if let Some(bucket) = &answer.bucket {
         text += &format!(", bucket {bucket:?}");

@@ -35,6 +35,24 @@ fn a_retry_that_starts_too_late_becomes_a_probe() {
     assert_eq!((limiter.state(), hand.sent()), (State::Up, 3));
 }
 
+/// At first it fails alone, as another key was answered later than it was sent, and then Redis is gone for all.
+#[test]
+fn a_key_that_fails_in_an_outage_of_all_has_the_pauses_of_that() {
+    let clock = ManualClock::new();
+    let (limiter, hand) = limiter(10.0, &clock);
+    let [mut other, mut caller] = ["other", "key"].map(|key| limiter.at(key).acquire(1));
+    assert!((&mut other).now_or_never().is_none() && (&mut caller).now_or_never().is_none());
+    hand.send();
+    clock.advance(ms(5));
+    hand.answer(Ok(lone(0)));
+    clock.advance(ms(5));
+    for _ in 0..20 {
+        hand.answer(refused());
+    }
+    assert!(hand.sent() < 6, "{} requests at one time", hand.sent());
+    assert!(caller.now_or_never().is_none());
+}
+
 /// `Counters::lost` bounds the permits charged for nothing, so probes must not count.
 #[test]
 fn a_probe_without_an_answer_owes_nothing() {
