@@ -13,7 +13,7 @@
 //! grant lives as long as the body of the response, so a place [in flight](crate::InFlight) is held until the body has ended or
 //! is dropped. An upgraded connection (a WebSocket) outlives the body: acquire a permit for the connection itself.
 //!
-//! The responses of a client are `http::Response`s, or with the feature `reqwest` those of reqwest. A reqwest client has
+//! The responses of a client are `http::Response`s, or with the feature `reqwest` responses of reqwest. A reqwest client has
 //! middleware of its own, in `tollgate::reqwest`.
 //!
 //! # A client that learns

@@ -234,8 +234,8 @@ fn at_fault<T>(text: &str, read: Result<T, Fault>) -> Result<T, InvalidLimit> {
 /// `20 rps`, `100rpm`, `15 RPM`, `90_000 tpm`; and places in flight as `10 concurrent requests`. A month is an error, as it has no fixed
 /// length: `1000/30d`, or `1000/30d fixed window` for one that is counted from a day on.
 ///
-/// A policy with a rate also has `catch up 0s`. `lock out 30s` at the end of any makes it a [`LockOut`]. The number may have underscores, and the time a number: `90_000/15min`. A rule of
-/// zero permits would grant nothing, and is an error.
+/// A policy with a rate also has `catch up 0s`. `lock out 30s` at the end of any makes it a [`LockOut`]. The number may have
+/// underscores, and the time a number: `90_000/15min`. A rule of zero permits would grant nothing, and is an error.
 ///
 /// The text of a policy ([`Display`](std::fmt::Display)) is one of these and parses back to an equal policy,
 /// unless it is a rule of zero permits, or a `LockOut` in another one.

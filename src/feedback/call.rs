@@ -76,10 +76,7 @@ impl<L: OwnedLimiter> Call<L> {
         headers: &H,
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
         let (answer, rest) = self.answered(status.into(), headers.fields(), None);
-        async move {
-            done(rest).await;
-            answer
-        }
+        done(rest, answer)
     }
 
     /// As [`observe`](Self::observe), for a client that has read the body, which is for
@@ -95,10 +92,7 @@ impl<L: OwnedLimiter> Call<L> {
         body: &[u8],
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
         let (answer, rest) = self.answered(status.into(), headers.fields(), Some(body));
-        async move {
-            done(rest).await;
-            answer
-        }
+        done(rest, answer)
     }
 
     fn answered(
@@ -204,7 +198,7 @@ impl<L: OwnedLimiter> Call<L> {
     pub fn refused(&mut self, after: Option<Duration>) -> impl Future<Output = ()> + Send + use<L> {
         let (verdict, wait) = (Verdict::Refused, after.map(When::After));
         let action = self.learn(&Answer { verdict, wait, ..Answer::default() });
-        done(self.feedback.shared.apply(action))
+        done(self.feedback.shared.apply(action), ())
     }
 
     /// Reports that the server did not answer: as [`observe`](Self::observe) of a 503 without a time.
@@ -247,10 +241,12 @@ impl<L: OwnedLimiter> Call<L> {
     }
 }
 
-async fn done(rest: Hearing) {
+/// Does the remaining work, and returns `result`.
+async fn done<T>(rest: Hearing, result: T) -> T {
     if let Some(rest) = rest {
         rest.await;
     }
+    result
 }
 
 impl<L: OwnedLimiter> Drop for Call<L> {

@@ -4,7 +4,7 @@
 //!                    a refusal           6 in a row, or 3 after 8 good calls
 //!  only counts calls ---------> RATE --------------------------------------> WINDOW USED UP
 //!   |                           ^ ^ |  a refusal: - 25 .. - 6 %               one call after 1, 1.6, 2.6 .. 16 s
-//!   |                           | | |  good calls: + 2.5 .. 20 % a second       |
+//!   |                           | | |  good calls: + 0.8 .. 20 % a second       |
 //!   |                           | +------------------------------------------- a good call: the rate is what it took
 //!   |      they do not fall,    |   3 of 20 fail, twice in a row
 //!   |      the old rate is back +------ TRIAL: 90 % of what came through for about 20 calls
@@ -19,8 +19,8 @@
 //!    25 % of the rate. The bucket of the [gate](super::gate) is emptied. Calls that had passed it and were not sent go back.
 //! 2. Calls go at the rate, one after the other. After a later refusal they first wait for a random part of the time of two
 //!    calls, a second at most. Refusals of calls that were sent before the first one change nothing.
-//! 3. Good calls that waited for the rate raise it ([`Learner::good`]). If the 429 came within a second, the rate doubles
-//!    each second until the next.
+//! 3. Good calls that waited for the rate raise it ([`Learner::good`]). If the 429 came within a second, the rate more than
+//!    doubles each second until the next.
 //! 4. If a call is refused again, the rate falls by another quarter, and calls go one at a time. Six refusals in a row are a
 //!    window that is used up: single calls probe until one is taken ([`Learner::end_row`]).
 //!

@@ -338,20 +338,18 @@ impl<P: Policy> Inner<P> {
             // Among tenants one that does not wait is granted when no caller waits.
             let does_wait = deadline > now || !self.waiting().queue.is_fair();
             let at = Some(&place).filter(|_| does_wait);
-            // In time behind all waiters is in time at its place, and of one rate that takes no count.
-            let is_in_time = P::ONE_RATE.is_some()
-                && deadline > now
-                && !self.waiting().queue.is_last(&place)
-                && !is_late(self.projected(None, now, cost, most).0);
-            if !is_in_time
-                && let mut projected = self.projected(at, now, cost, most)
-                && is_late(projected.0)
-            {
-                if self.change_state(now, |policy, state, _| policy.refused(state, now, cost)) {
-                    projected = self.projected(at, now, cost, most);
+            // In time behind all waiters is in time at its place; for one rate nothing is counted there.
+            let goes_ahead = deadline > now && !self.waiting().queue.is_last(&place);
+            let is_uncounted = P::ONE_RATE.is_some() && goes_ahead;
+            if !is_uncounted || is_late(self.projected(None, now, cost, most).0) {
+                let mut projected = self.projected(at, now, cost, most);
+                if is_late(projected.0) {
+                    if self.change_state(now, |policy, state, _| policy.refused(state, now, cost)) {
+                        projected = self.projected(at, now, cost, most);
+                    }
+                    let (ready, part) = projected;
+                    return Err(Error::Denied { retry_after: ready.wait(now), part });
                 }
-                let (ready, part) = projected;
-                return Err(Error::Denied { retry_after: ready.wait(now), part });
             }
         }
         // And if there is room for it.

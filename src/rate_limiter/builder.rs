@@ -12,7 +12,7 @@ use crate::policy::Policy;
 use crate::wait_queue::Bounds;
 
 /// Makes a [`RateLimiter`]; see [`RateLimiter::builder`]. It is also the
-/// [`KeyedRateLimiterBuilder`](crate::KeyedRateLimiterBuilder), whose bounds are those of each key's queue.
+/// [`KeyedRateLimiterBuilder`](crate::KeyedRateLimiterBuilder), which bounds the queue of each key.
 ///
 /// Each method states its default. A limiter that was built keeps its settings, and clones share them.
 ///
@@ -28,7 +28,7 @@ use crate::wait_queue::Bounds;
 /// ```
 #[must_use = "call `build` to get the limiter"]
 pub struct RateLimiterBuilder<R> {
-    /// A policy, or that of each key.
+    /// A policy, or the rule of each key.
     pub(crate) rule: R,
     pub(crate) clock: Option<Clock>,
     pub(crate) reports: Reports,

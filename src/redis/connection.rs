@@ -124,7 +124,7 @@ where
 {
     let number = next_number();
     if let Ok(Ok(value)) = timeout(DOUBT, send(echo(&key, number))).await
-        && value != Value::BulkString(number.to_le_bytes().to_vec())
+        && !is_echo(&value, number)
     {
         close(send, key).await;
     }
@@ -164,6 +164,10 @@ fn echo(key: &str, number: u32) -> Cmd {
     let mut echo = redis::cmd("EVAL");
     echo.arg("return ARGV[1]").arg(1).arg(key).arg(&number.to_le_bytes());
     echo
+}
+
+fn is_echo(value: &Value, number: u32) -> bool {
+    matches!(value, Value::BulkString(bytes) if *bytes == number.to_le_bytes())
 }
 
 /// A connection that was idle for this long is tried before it is used: servers and proxies close idle connections,

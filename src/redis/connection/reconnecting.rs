@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisError, Value};
+use redis::{AsyncConnectionConfig, Client, RedisError};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{Effect, Failure, ends_connection};
 use super::request::{Reply, Request};
-use super::{Connection, echo, evaluate, next_number, send};
+use super::{Connection, echo, evaluate, is_echo, next_number, send};
 use crate::redis::sender;
 use crate::sync::Mutex;
 
@@ -77,7 +77,7 @@ impl Open {
         let number = next_number();
         let echoed = timeout(time, send(self.connection.clone(), echo(key, number))).await;
         echoed.is_ok_and(|echoed| match echoed {
-            Ok(value) => value == Value::BulkString(number.to_le_bytes().to_vec()),
+            Ok(value) => is_echo(&value, number),
             Err(error) => error.code().is_some(),
         })
     }

@@ -159,8 +159,8 @@ end
 -- All else. A function of its own, as the frame of one with so many variables costs a refusal a tenth. It has arguments, and decides
 -- calls without functions, as to capture a variable costs more.
 return (function(request, number, stamp, keep, key, now, blob, past, note, ready, charge)
--- The rest of the head: who asks; the rank of the policy; whether an absent key was idle for long; whether a policy is set; then
--- numbers: those of a cost, and those of rules.
+-- The rest of the head: the process; the rank of the policy; whether an absent key was idle for long; whether a policy is set; then
+-- numbers: how many a cost has, and how many rules there are.
 local process, version, generation, idle, sets, width, count, at = struct.unpack('<dI4I4BBBB', request, 22)
 
 -- The key: its stamp; the number of its last charge, counted from the microsecond in which it began; when it was written; a second
@@ -205,7 +205,7 @@ local leaves, locks, turn, entry, ends = {}, false, 100000, nil, nil
 for i = 1, count do
   local kind, share, a, b, c, d, following
   kind, share, a, b, c, d, place = struct.unpack('<c1Bdddd', source, place)
-  if kind == 'p' then b, c, d = struct.unpack('<ddd', request, rules_from + 34 * i - 24) end
+  if kind == 'p' and source ~= request then b, c, d = struct.unpack('<ddd', request, rules_from + 34 * i - 24) end
   local shape = kind == 't' and '<dI4Bc0' or kind == 'w' and '<dddd' or kind == 'f' and '<ddd' or kind == 's' and '<dddI4c0'
     or kind == 'p' and '<dI4c0' or '<d'
   local x, y, z, w = 0, kind == 'p' and '' or 0, 0, ''
@@ -214,7 +214,7 @@ for i = 1, count do
     from = following or w or z or y
     x = x - elapsed
     if kind == 'f' and now < last and x + b > 0 then
-      -- The clock has gone back: the count is that of the window in which it is now.
+      -- The clock has gone back: the count is of the present window.
       x = math.max(x, 0)
       if c >= 0 then x = x - math.max(past(x, b, c), 0) end
     end
@@ -661,7 +661,7 @@ for i = 1, (dirty or #states_at > 0) and count or 0 do
     log = table.concat(pieces)
     w = #log
   elseif kind == 'p' then
-    -- At the latest when the leases end. When those of others were written, the key was set to live until then.
+    -- At the latest when the leases end. When other processes wrote their leases, the key was set to live until then.
     new_at, unknown = p.b > 0 and p.c or 0, unknown or p.b + p.others > 0
     if p.b > 0 or p.waits > -x then w = struct.pack('<dI4dddI4', process, p.b, p.c - x, p.since, p.waits, p.wants) .. w end
     y, z, log = #w, '', w

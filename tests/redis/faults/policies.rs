@@ -136,7 +136,7 @@ async fn a_place_stays_taken_when_the_next_call_of_its_request_begins_a_lock() {
     assert_eq!(limiter.available().await.expect("a reply"), (0, 7));
 }
 
-/// What a process holds is its own, whoever has written the key.
+/// A process keeps its places when it or another process writes the key.
 #[tokio::test]
 async fn a_limit_of_places_that_is_set_twice_forgets_none_that_is_taken() {
     let server = Server::start();

@@ -1,5 +1,5 @@
 //! A real pool: HAProxy sends 20 calls at once to a backend that takes 0.2 s, and queues the others; after a minute, 10. A
-//! hundred callers in a loop, behind fixed places in flight, places that are learned, and those of throttle-net. With
+//! hundred callers in a loop, behind fixed places in flight, learned places, and throttle-net's. With
 //! `POOL_SLOWER=2` all takes twice as long, for a machine that does other work.
 
 use std::env;

@@ -1,12 +1,20 @@
 //! Permits that are given back.
 
 use futures::future::FutureExt;
-use tollgate::redis::{Effect, Failure, RedisRateLimiter};
-use tollgate::{Error, ManualClock, Rate, TokenBucket};
+use tollgate::redis::{Effect, Failure, RedisGrant, RedisRateLimiter};
+use tollgate::{Error, ManualClock, Rate, SmoothBursty, TokenBucket};
 
-use super::{limiter, places};
+use super::{in_one_request, limiter, places};
 use crate::faults::wires::{Hand, lone, several, told};
-use crate::faults::{KEY, ms};
+use crate::faults::{KEY, Limiter, ms};
+
+/// The permit of a caller that does not wait.
+fn granted(limiter: &Limiter<Hand>, hand: &Hand) -> RedisGrant<SmoothBursty, Hand> {
+    let mut caller = limiter.acquire(1);
+    assert!((&mut caller).now_or_never().is_none());
+    hand.answer(Ok(several(&[0, 1])));
+    caller.now_or_never().expect("it is there").expect("granted")
+}
 
 /// A permit that is given back is worth less as time passes, also while its refund is queued or
 /// during an outage.
@@ -14,16 +22,11 @@ use crate::faults::{KEY, ms};
 fn a_refund_has_its_age_when_it_is_sent() {
     let clock = ManualClock::new();
     let (limiter, hand) = limiter(10.0, &clock);
-    let mut caller = limiter.acquire(1);
-    assert!((&mut caller).now_or_never().is_none());
-    hand.answer(Ok(several(&[0, 1])));
-    let grant = caller.now_or_never().expect("it is there").expect("granted");
-    let mut quota = Box::pin(limiter.quota());
-    assert!((&mut quota).now_or_never().is_none());
-    hand.send();
-    grant.refund();
-    clock.advance(ms(400));
-    hand.answer(Ok(told(&[1, 0, 1, -1])));
+    let grant = granted(&limiter, &hand);
+    in_one_request(&limiter, &hand, || {
+        grant.refund();
+        clock.advance(ms(400));
+    });
     // After `R`, the permits given back, and the total.
     let (todo, ago) = (&hand.last()[1], 400_000_f64.to_le_bytes());
     assert!(todo[0] == b'R' && todo[9..17] == ago, "{todo:?}");
@@ -33,17 +36,12 @@ fn a_refund_has_its_age_when_it_is_sent() {
 #[test]
 fn a_refund_behind_a_new_policy_is_not_in_its_request() {
     let (limiter, hand) = limiter(10.0, &ManualClock::new());
-    let mut caller = limiter.acquire(1);
-    assert!((&mut caller).now_or_never().is_none());
-    hand.answer(Ok(several(&[0, 1])));
-    let grant = caller.now_or_never().expect("it is there").expect("granted");
-    let mut quota = Box::pin(limiter.quota());
-    assert!((&mut quota).now_or_never().is_none());
-    hand.send();
+    let grant = granted(&limiter, &hand);
     let mut set = Box::pin(limiter.set_rate(Rate::per_second(1.0)));
-    assert!((&mut set).now_or_never().is_none());
-    grant.refund();
-    hand.answer(Ok(told(&[1, 0, 1, -1])));
+    in_one_request(&limiter, &hand, || {
+        assert!((&mut set).now_or_never().is_none());
+        grant.refund();
+    });
     let todo = &hand.last()[1];
     // The letter, a hash, and one rule.
     assert!(todo[0] == b'N' && todo.len() == 1 + 8 + 34, "{todo:?}");
