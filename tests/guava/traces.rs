@@ -9,7 +9,6 @@ mod limiter;
 mod model;
 #[cfg(unix)]
 mod over_redis;
-mod published_runs;
 mod replay;
 mod selection;
 mod subject;

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use tollgate::{
-    Error, FixedWindow, Gcra, ManualClock, Policy, RateLimiter, SlidingWindowCounter,
-    SlidingWindowLog,
-};
+use tollgate::{Error, FixedWindow, Gcra, ManualClock, Policy, RateLimiter, SlidingWindowCounter};
 
-use crate::support::{ms, secs};
+use crate::support::secs;
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
@@ -46,12 +43,6 @@ fn the_double_burst_at_the_edge_of_a_fixed_window() {
     assert_eq!(granted(&limiter, 200), 99);
     clock.set(minute);
     assert_eq!(granted(&limiter, 200), 100);
-}
-
-#[test]
-fn the_double_burst_never_passes_a_sliding_log() {
-    let (first, minute) = (ms(59_999), secs(60));
-    assert_second_burst(SlidingWindowLog::new(100, minute), first, first + minute);
 }
 
 /// The five answers of `CL.THROTTLE k 15 30 60 n`: limited, limit, remaining, retry after, reset after;

@@ -1,10 +1,7 @@
 //! Leaving the queue: dropped, leaked and forgotten callers, and wakers with a life of their own.
 //! On a manual clock, but for the last part.
 
-mod broken;
-mod executors;
 mod leaving;
-mod neglect;
 mod panics;
 mod refunds;
 mod wakers;

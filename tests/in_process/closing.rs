@@ -44,18 +44,6 @@ fn a_drain_is_woken_by_the_last_grant_whether_it_is_taken_or_not() {
 }
 
 #[test]
-fn a_drain_ends_when_the_last_waiter_leaves() {
-    let (_clock, limiter) = busy(10.0);
-    let place = limiter.reserve(1).expect("a place");
-    let (count, waker) = Count::new();
-    let mut drain = pin!(limiter.drain());
-    assert!(!is_ready(&mut drain, &waker));
-    drop(place);
-    assert_eq!(count.get(), 1);
-    assert!(is_ready(&mut drain, &waker));
-}
-
-#[test]
 fn waiters_are_served_when_the_last_handle_of_a_drained_limiter_goes() {
     let (clock, limiter) = busy(10.0);
     let (served, refused) = (limiter.reserve(1).expect("a place"), limiter.clone());
@@ -72,17 +60,6 @@ fn waiters_are_served_when_the_last_handle_of_a_drained_limiter_goes() {
     limiter.close();
     drop(limiter);
     closed(place.blocking_wait());
-}
-
-#[test]
-fn a_clock_that_advances_by_itself_goes_on_until_a_limiter_is_drained() {
-    let clock = ManualClock::auto_advance();
-    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 1), &clock);
-    let queue = [(); 3].map(|()| limiter.reserve(1).expect("a place"));
-    outcome(&mut pin!(limiter.drain()));
-    assert_eq!(clock.elapsed(), ms(200));
-    let waits = queue.map(|place| place.blocking_wait().expect("granted").waited());
-    assert_eq!(waits, [0, 100, 200].map(ms));
 }
 
 #[test]

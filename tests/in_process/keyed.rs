@@ -3,7 +3,6 @@
 mod crowds;
 mod forgetting;
 mod grants;
-mod lines;
 mod policies;
 mod tasks;
 mod twins;

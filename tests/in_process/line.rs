@@ -6,7 +6,4 @@ mod bounds;
 mod counts;
 mod order;
 mod overtaken;
-mod retiming;
-mod stopped;
 mod tenants;
-mod timed;

@@ -134,17 +134,9 @@ fn behind_a_crowd_a_timeout_is_judged_by_the_first_waiters() {
 }
 
 #[test]
-fn as_many_as_are_counted_join_a_fixed_window_quickly() {
+fn as_many_as_are_counted_join_quickly() {
     assert_quick(|| as_many_as_are_counted_join(FixedWindow::new(10, secs(10))));
-}
-
-#[test]
-fn as_many_as_are_counted_join_a_sliding_log_quickly() {
     assert_quick(|| as_many_as_are_counted_join(SlidingWindowLog::new(10, secs(10))));
-}
-
-#[test]
-fn as_many_as_are_counted_join_several_rules_quickly() {
     assert_quick(|| {
         let log = SlidingWindowLog::new(100, secs(100));
         as_many_as_are_counted_join(Same((TokenBucket::new(Rate::per_second(1.0), 5), log)));
@@ -178,22 +170,11 @@ fn time_runs_out<P: Policy<Cost = u32>>(policy: P, backwards: bool) {
 }
 
 #[test]
-fn five_thousand_run_out_of_time_before_a_fixed_window_quickly() {
-    assert_quick(|| time_runs_out(FixedWindow::new(10, secs(1)), false));
-}
-
-#[test]
-fn five_thousand_run_out_of_time_from_the_back_before_a_fixed_window_quickly() {
-    assert_quick(|| time_runs_out(FixedWindow::new(10, secs(1)), true));
-}
-
-#[test]
-fn five_thousand_run_out_of_time_before_a_sliding_log_quickly() {
+fn five_thousand_run_out_of_time_quickly() {
+    for backwards in [false, true] {
+        assert_quick(move || time_runs_out(FixedWindow::new(10, secs(1)), backwards));
+    }
     assert_quick(|| time_runs_out(SlidingWindowLog::new(10, secs(1)), true));
-}
-
-#[test]
-fn five_thousand_run_out_of_time_before_several_rules_quickly() {
     assert_quick(|| {
         let policy = Same((FixedWindow::new(10, secs(1)), SlidingWindowLog::new(100, secs(10))));
         time_runs_out(policy, true);
@@ -218,12 +199,8 @@ fn ten_thousand_come_and_go<P: Policy<Cost = u32>>(policy: P) {
 }
 
 #[test]
-fn ten_thousand_come_to_a_fixed_window_and_go_quickly() {
+fn ten_thousand_come_and_go_quickly() {
     assert_quick(|| ten_thousand_come_and_go(FixedWindow::new(10, secs(1))));
-}
-
-#[test]
-fn ten_thousand_come_to_a_sliding_log_and_go_quickly() {
     assert_quick(|| ten_thousand_come_and_go(SlidingWindowLog::new(10, secs(1))));
 }
 

@@ -3,27 +3,14 @@
 use std::time::Duration;
 
 use tollgate::{
-    AllOf, FixedWindow, InFlight, KeyedRateLimiter, LeakyBucket, LockOut, ManualClock, Policy,
-    Rate, RateLimiter, Same, SlidingWindowLog, SmoothBursty, TokenBucket,
+    AllOf, FixedWindow, InFlight, LeakyBucket, LockOut, ManualClock, Policy, Rate, RateLimiter,
+    Same, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
 use crate::support::secs;
 
 fn bucket(per_second: f64, capacity: u32) -> TokenBucket {
     TokenBucket::new(Rate::per_second(per_second), capacity)
-}
-
-#[test]
-fn a_pause_counts_if_it_begins_or_is_made_longer() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(bucket(10.0, 10), &clock);
-    for (seconds, pauses) in [(10, 1), (10, 1), (5, 1), (11, 2)] {
-        limiter.pause_for(secs(seconds));
-        assert_eq!(limiter.stats().pauses, pauses);
-    }
-    clock.advance(secs(11));
-    limiter.pause_for(secs(1));
-    assert_eq!(limiter.stats().pauses, 3);
 }
 
 #[test]
@@ -60,17 +47,6 @@ fn a_new_rate_in_a_pause_does_not_fill_an_empty_bucket() {
         let place = limiter.reserve(1).expect("an empty bucket");
         assert_eq!(place.delay(), Duration::from_nanos(2_950));
     }
-}
-
-#[test]
-fn a_key_is_paused_and_resumed_alone() {
-    let clock = ManualClock::new();
-    let limiter: KeyedRateLimiter<String, _> =
-        KeyedRateLimiter::with_clock(FixedWindow::new(10, secs(60)), &clock);
-    limiter.at("alice").pause_for(secs(60)).expect("room");
-    assert_eq!((limiter.at("alice").available(), limiter.at("bob").available()), (0, 10));
-    limiter.at("alice").resume().expect("room");
-    assert_eq!(limiter.at("alice").available(), 10);
 }
 
 /// As if it had never begun, whatever is charged and given back in that instant.

@@ -287,16 +287,3 @@ fn a_metered_grant_settles_when_it_is_dropped() {
     drop(call);
     assert_eq!(used(full, limiter.available()), (5, 9_500, 0));
 }
-
-#[test]
-fn a_metered_grant_settles_when_its_task_panics() {
-    let limiter =
-        RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1.0), 100), ManualClock::new());
-    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let mut call = limiter.try_acquire(50).expect("there").metered();
-        call.add(20);
-        panic!("the connection broke");
-    }));
-    assert!(panicked.is_err());
-    assert_eq!(limiter.available(), 80);
-}

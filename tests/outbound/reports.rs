@@ -1,6 +1,5 @@
 //! Events and waits.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -161,25 +160,6 @@ impl SetPolicyOnce for RateLimiter<InFlight> {
             self.set_policy(policy);
         }
     }
-}
-
-/// The permits of the call in which it panics are given back.
-#[test]
-fn a_listener_that_panics_keeps_no_permits() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::builder((one_per_second(), InFlight::new(1)))
-        .clock(&clock)
-        .slow_wait(Duration::ZERO)
-        .on_event(|event| assert!(!matches!(event, Event::Waited { .. }), "the listener panics"))
-        .build();
-    drop(limiter.try_acquire((1, 1)).expect("the first"));
-    let mut acquire = Box::pin(limiter.acquire((1, 1)));
-    assert!((&mut acquire).now_or_never().is_none());
-    clock.advance(SECOND);
-    let polled = catch_unwind(AssertUnwindSafe(|| (&mut acquire).now_or_never()));
-    assert!(polled.is_err(), "the listener panics");
-    drop(acquire);
-    assert!(limiter.try_acquire((1, 1)).is_ok(), "the place and the permit are there");
 }
 
 #[tokio::test]

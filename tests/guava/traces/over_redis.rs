@@ -1,6 +1,5 @@
 //! The same over Redis, each step a round trip to a real server: the clock that a wait moves
-//! forward drives the process and the server alike. The published runs of Guava are not here: they
-//! are rounded to the nearest microsecond, and scripts round up.
+//! forward drives the process and the server alike.
 
 #[path = "../../redis/manual.rs"]
 mod manual;

@@ -84,18 +84,6 @@ fn a_refund_at_a_time_before_the_head_joined_neither_hangs_nor_panics() {
     assert_eq!(waited(waiting), Duration::ZERO);
 }
 
-#[test]
-fn a_clock_stops_at_its_end() {
-    let clock = ManualClock::new();
-    clock.advance(Duration::MAX);
-    assert_eq!(Clock::from(&clock).now(), Nanos::END);
-    clock.advance(Duration::MAX);
-    clock.set(Duration::MAX);
-    assert_eq!(Clock::from(&clock).now(), Nanos::END);
-    clock.set(Duration::ZERO);
-    assert_eq!(clock.elapsed(), Duration::ZERO);
-}
-
 /// Where the clock stops no window ends, and none is used up twice.
 #[test]
 fn a_window_at_the_end_of_the_clock_holds_its_limit() {

@@ -349,40 +349,6 @@ fn waiters_for_more_than_a_lowered_capacity_get_an_error_and_do_not_block_the_qu
     check(same(10), same(5), "Same");
 }
 
-/// Accepted, because it was spent, and owed, so that later callers wait for it.
-#[test]
-fn settling_up_by_more_than_the_capacity_is_owed() {
-    fn check<P: Policy<Cost = u32>>(policy: P, wait: Duration, name: &str) {
-        let (clock, limiter) = on_hold(policy);
-        let mut grant = limiter.try_acquire(1).expect(name);
-        grant.settle(35).expect(name);
-        assert_eq!((grant.cost(), limiter.available()), (35, 0), "{name}");
-        let error = limiter.try_acquire(1).expect_err(name);
-        assert_eq!(error.retry_after(), Some(wait), "{name}");
-        let mut waiting = limiter.acquire(1);
-        assert!(is_waiting(&mut waiting));
-        clock.advance(wait - NANOSECOND);
-        assert!(is_waiting(&mut waiting));
-        clock.advance(NANOSECOND);
-        assert_eq!(outcome(&mut waiting).expect(name).waited(), wait, "{name}");
-    }
-
-    let (rate, window) = (Rate::per_second(1.0), secs(10));
-    // 10 were there: 25 are owed, and one more is asked for.
-    check(TokenBucket::new(rate, 10), secs(26), "TokenBucket");
-    check(TokenBucket::new(rate, 10).refill_every(secs(3)), secs(27), "TokenBucket in steps");
-    check(Gcra::new(9, 1, secs(1)), secs(26), "Gcra");
-    check(LeakyBucket::meter(rate, 10), secs(26), "LeakyBucket::meter");
-    // The windows forget with the window.
-    check(FixedWindow::new(10, window), window, "FixedWindow");
-    check(SlidingWindowLog::new(10, window), window, "SlidingWindowLog");
-    check(SlidingWindowCounter::new(10, window, 10), window, "SlidingWindowCounter");
-    let two = Same((FixedWindow::new(10, window), FixedWindow::new(20, secs(30))));
-    check(two, secs(30), "two windows");
-    let same = Same((TokenBucket::new(rate, 10), FixedWindow::new(10, window)));
-    check(same, secs(26), "Same");
-}
-
 #[test]
 fn a_lock_of_no_time_is_none() {
     let (clock, limiter) = on_hold(LockOut::new(FixedWindow::new(1, secs(10)), Duration::ZERO));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate::{LeakyBucket, ManualClock, Rate, RateLimiter, SmoothBursty, SmoothWarmingUp};
 
-use crate::support::{busy, ms, outcome, secs, waited};
+use crate::support::{ms, secs};
 
 #[test]
 fn a_refund_of_an_earlier_charge_while_warming_up_is_at_the_stable_price() {
@@ -17,18 +17,6 @@ fn a_refund_of_an_earlier_charge_while_warming_up_is_at_the_stable_price() {
     let before = wait();
     first.refund();
     assert_eq!(before - wait(), ms(1_400));
-}
-
-#[test]
-fn a_partial_refund_by_settling_is_exact_too() {
-    let (clock, limiter) = busy(5.0);
-    let reservation = limiter.reserve(10).expect("a place");
-    clock.advance(ms(200));
-    outcome(&mut reservation.wait()).expect("a grant").settle(4).expect("less");
-    assert_eq!(limiter.try_acquire(1).expect_err("owed").retry_after(), Some(ms(800)));
-    let next = limiter.reserve(1).expect("a place");
-    clock.advance(secs(1));
-    assert_eq!(waited(next), ms(800));
 }
 
 #[test]

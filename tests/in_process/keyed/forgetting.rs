@@ -270,3 +270,17 @@ fn a_key_of_a_policy_that_does_not_say_when_it_is_idle_stays() {
     clock.advance(secs(3_600));
     assert_eq!((limiter.remove_idle(), limiter.len()), (0, 1));
 }
+
+#[test]
+fn bounds_hold_for_each_key() {
+    let policy = SmoothBursty::new(Rate::per_second(10.0)).max_burst(Duration::ZERO);
+    let builder = KeyedRateLimiter::<String, _>::builder(policy).clock(ManualClock::new());
+    let limiter = builder.max_waiters(1).max_queued_permits(7).build();
+    for key in ["a", "b"] {
+        limiter.at(key).try_acquire(1).expect("prepaid");
+        assert!(matches!(limiter.at(key).reserve(8), Err(Error::QueueFull { .. })));
+        let _waits = limiter.at(key).reserve(7).expect("a place");
+        let full = limiter.at(key).reserve(1).expect_err("the place is taken");
+        assert_eq!(full.retry_after(), Some(ms(100)));
+    }
+}

@@ -45,27 +45,6 @@ fn a_grant_finds_its_key_with_and_without_a_queue() {
 }
 
 #[test]
-fn an_owned_grant_keeps_its_key_too() {
-    let (clock, limiter) = buckets(1);
-    let grant = limiter.at(&1).try_acquire(1).expect("a full bucket").into_owned();
-    clock.advance(secs(60));
-    assert!(limiter.at(&2).try_acquire(1).is_err());
-    std::thread::spawn(move || drop(grant)).join().expect("no panic");
-    assert!(limiter.at(&2).try_acquire(1).is_ok());
-}
-
-/// The limiter is gone, its grants are not.
-#[test]
-fn an_owned_grant_outlives_the_limiter() {
-    let (_, limiter) = buckets(1);
-    let mut grant = limiter.at(&1).try_acquire(1).expect("a full bucket").into_owned();
-    drop(limiter);
-    grant.settle(5).expect("little");
-    assert_eq!(grant.quota().remaining, 95);
-    grant.refund();
-}
-
-#[test]
 fn nothing_can_be_settled_to_something() {
     let (_, limiter) = buckets(10);
     let mut grant = limiter.at(&1).try_acquire(0).expect("nothing is always there");
@@ -79,13 +58,4 @@ fn nothing_can_be_settled_to_something() {
     assert_eq!(limiter.at(&1).available(), 0);
     drop(grant);
     assert_eq!(limiter.at(&1).available(), 2);
-}
-
-#[test]
-fn the_quota_of_a_grant_is_that_of_its_key() {
-    let (_, limiter) = buckets(10);
-    limiter.at(&1).try_acquire(50).expect("a full bucket");
-    let grant = limiter.at(&2).try_acquire(1).expect("a full bucket");
-    assert_eq!((grant.quota().remaining, grant.quota().limit), (99, 100));
-    assert_eq!(grant.quota().reset_after, Some(ms(100)));
 }

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use tollgate::{Error, InFlight, KeyedRateLimiter, ManualClock, Rate, SmoothBursty, TokenBucket};
+use tollgate::{Error, InFlight, KeyedRateLimiter, ManualClock, Rate, TokenBucket};
 
 use crate::support::wakers::OnWake;
 use crate::support::{finishes, is_waiting, outcome, poll_with, secs};
@@ -131,23 +130,6 @@ fn a_function_can_take_the_place_of_a_policy_and_the_other_way_round() {
     assert_eq!(outcome(&mut waits).expect("a grant").waited(), secs(1));
     limiter.set_policy(bucket(1.0, 10));
     assert_eq!((limiter.at(&3).quota().limit, limiter.at(&30).quota().limit), (10, 10));
-}
-
-/// A key is any type that can be hashed and compared. It is found by its borrowed form.
-#[test]
-fn keys_of_many_kinds() {
-    let policy = SmoothBursty::new(Rate::per_second(1.0)).max_burst(Duration::ZERO);
-    let clock = ManualClock::new();
-    let tuples = KeyedRateLimiter::with_clock(policy.clone(), &clock);
-    assert!(tuples.at(&("host", 80)).try_acquire(1).is_ok());
-    assert!(tuples.at(&("host", 80)).try_acquire(1).is_err());
-    assert!(tuples.at(&("host", 443)).try_acquire(1).is_ok());
-    let bytes: KeyedRateLimiter<Vec<u8>, _> = KeyedRateLimiter::with_clock(policy.clone(), &clock);
-    assert!(bytes.at(b"abc".as_slice()).try_acquire(1).is_ok());
-    assert!(bytes.at(&[b'a', b'b', b'c'][..]).try_acquire(1).is_err());
-    let one: KeyedRateLimiter<(), _> = KeyedRateLimiter::with_clock(policy, &clock);
-    assert!(one.at(&()).try_acquire(1).is_ok());
-    assert!(one.at(&()).try_acquire(1).is_err());
 }
 
 /// A waker that is called by the first change makes a second one: in the end all keys are under that.

@@ -1,18 +1,11 @@
 //! Callers that enter ahead of others.
 
 use std::task::Poll;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use tollgate::Limiter as _;
-use tollgate::{
-    AnyRateLimiter, Error, KeyedRateLimiter, ManualClock, Nanos, Rate, RateLimiter, SmoothBursty,
-    TokenBucket,
-};
+use tollgate::{Error, ManualClock, Nanos, Rate, RateLimiter, SmoothBursty, TokenBucket};
 
-use crate::support::{
-    Limiter, busy, busy_bounded, finishes, is_waiting, ms, outcome, poll, secs, until,
-};
+use crate::support::{Limiter, busy, busy_bounded, is_waiting, ms, outcome, poll, secs};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -70,48 +63,6 @@ fn no_waiter_starves() {
     assert_eq!((waits_beside(0), waits_beside(1)), (ms(100), ms(5_100)));
     // Beside more: it waits for those of five seconds, and for none that comes later.
     assert_eq!(waits_beside(3), ms(100) * (1 + 3 * 50));
-}
-
-#[test]
-fn threads_keys_reservations_and_any_limiter_go_ahead_too() {
-    finishes(|| {
-        let (clock, limiter) = busy(10.0);
-        let batch = limiter.reserve(1).expect("a place");
-        let other = limiter.clone();
-        let thread = thread::spawn(move || {
-            other.acquire(1).ahead_by(MINUTE).blocking_wait().expect("a grant").waited()
-        });
-        until(|| limiter.queue_len() == 2);
-        assert_eq!(batch.delay(), ms(200));
-        let any: AnyRateLimiter = AnyRateLimiter::new(limiter.clone());
-        let mut erased = any.acquire(1).ahead_by(MINUTE);
-        assert!(is_waiting(&mut erased));
-        let reserved = limiter.try_acquire_timeout(1, secs(1)).ahead_by(MINUTE);
-        let reserved = reserved.reserve().expect("it is in time");
-        assert_eq!((reserved.delay(), batch.delay()), (ms(300), ms(400)));
-        clock.advance(secs(1));
-        assert_eq!(thread.join().expect("a grant"), ms(100));
-        assert_eq!(outcome(&mut erased).expect("a grant").waited(), ms(200));
-        assert_eq!(reserved.blocking_wait().expect("a grant").waited(), ms(300));
-        assert_eq!(batch.blocking_wait().expect("a grant").waited(), ms(400));
-    });
-
-    let clock = ManualClock::new();
-    let policy = TokenBucket::new(Rate::per_second(10.0), 1);
-    let limiter = KeyedRateLimiter::with_clock(policy, &clock);
-    limiter.at("alice").try_acquire(1).expect("a new key grants at once");
-    let batch = limiter.at("alice").reserve(1).expect("a place");
-    let mut urgent = limiter.at("alice").acquire(1).ahead_by(MINUTE);
-    assert!(is_waiting(&mut urgent));
-    let any: AnyRateLimiter = AnyRateLimiter::new(limiter.at("alice").into_owned());
-    let mut erased = any.acquire(1).ahead_by(MINUTE);
-    assert!(is_waiting(&mut erased));
-    let owned = limiter.at("alice").into_owned().acquire(1).ahead_by(MINUTE).reserve();
-    assert_eq!(owned.expect("a place").delay(), ms(300));
-    clock.advance(secs(1));
-    assert_eq!(outcome(&mut urgent).expect("a grant").waited(), ms(100));
-    assert_eq!(outcome(&mut erased).expect("a grant").waited(), ms(200));
-    assert_eq!(batch.blocking_wait().expect("a grant").waited(), ms(300));
 }
 
 #[test]

@@ -1,12 +1,8 @@
 //! A queue with a limited number of places or permits.
 
-use std::thread;
-
 use tollgate::Error;
 
-use crate::support::{
-    bounded, busy_bounded, finishes, is_waiting, ms, outcome, secs, until, waited,
-};
+use crate::support::{bounded, busy_bounded, finishes, is_waiting, ms, outcome, secs, waited};
 
 #[track_caller]
 fn assert_full<T>(result: Result<T, Error>, moves_in: std::time::Duration) {
@@ -98,30 +94,4 @@ fn leaving_frees_a_place_and_its_permits() {
     assert!(is_waiting(&mut tail));
     drop(head);
     assert!(limiter.reserve(8).is_ok());
-}
-
-#[test]
-fn a_refusal_takes_nothing_and_is_counted() {
-    let (clock, limiter) = busy_bounded(5.0, 1, u64::MAX);
-    let waiting = limiter.reserve(1).expect("a place");
-    for _ in 0..100 {
-        assert_full(limiter.reserve(1), ms(200));
-    }
-    assert_eq!(limiter.stats().refused, 100);
-    clock.advance(ms(400));
-    assert_eq!(waited(waiting), ms(200));
-    assert!(limiter.try_acquire(1).is_ok());
-}
-
-#[test]
-fn bounds_hold_for_clones_and_for_threads() {
-    finishes(|| {
-        let (clock, limiter) = busy_bounded(5.0, 1, u64::MAX);
-        let clone = limiter.clone();
-        let waiter = thread::spawn(move || limiter.blocking_acquire(1).expect("a grant").waited());
-        until(|| clone.queue_len() == 1);
-        assert_full(clone.blocking_acquire(1), ms(200));
-        clock.advance(ms(200));
-        assert_eq!(waiter.join().expect("a grant"), ms(200));
-    });
 }

@@ -2,7 +2,7 @@
 
 use tollgate::{FixedWindow, ManualClock, RateLimiter};
 
-use crate::support::{busy, ms, secs};
+use crate::support::{busy, secs};
 
 /// Its calls are decided under a lock, without the queue.
 #[test]
@@ -12,23 +12,6 @@ fn a_refusal_of_a_window_is_counted_once() {
         assert_eq!(limiter.try_acquire(1).is_err(), refused > 0);
         assert_eq!((limiter.stats().granted, limiter.stats().refused), (1, refused));
     }
-}
-
-#[test]
-fn a_reservation_tells_its_delay_as_things_stand() {
-    let (clock, limiter) = busy(5.0);
-    let first = limiter.reserve(2).expect("a place");
-    let second = limiter.reserve(3).expect("a place");
-    let third = limiter.reserve(4).expect("a place");
-    let delays = || [&first, &second, &third].map(|reservation| reservation.delay());
-    assert_eq!(delays(), [ms(200), ms(600), ms(1200)]);
-    clock.advance(ms(150));
-    assert_eq!(delays(), [ms(50), ms(450), ms(1050)]);
-    limiter.pause_for(ms(100));
-    assert_eq!(delays(), [ms(100), ms(500), ms(1100)]);
-    clock.advance(ms(100));
-    assert_eq!(delays(), [ms(0), ms(400), ms(1000)]);
-    assert_eq!(format!("{third:?}"), "Reservation { delay: 1s }");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tollgate::{
     Error, KeyedRateLimiter, ManualClock, QueueLimit, Rate, RateLimiter, Reservation, SmoothBursty,
 };
 
-use crate::support::{Limiter, busy, finishes, ms, secs, until, waited};
+use crate::support::{Limiter, busy, ms, secs, waited};
 
 type Places = Vec<Reservation<tollgate::RateLimiter<SmoothBursty>>>;
 
@@ -92,21 +92,6 @@ fn forms_of_one_string_are_one_tenant() {
         limiter.acquire_owned(1).for_tenant(&*shared).reserve(),
     ];
     assert_eq!(limiter.queue_len_for("ann"), 4);
-}
-
-#[test]
-fn threads_wait_in_turn_too() {
-    finishes(|| {
-        let (clock, limiter) = busy(10.0);
-        let _flood = join(&limiter, 0, 1, 100);
-        let thread = std::thread::spawn({
-            let limiter = limiter.clone();
-            move || limiter.acquire_for(&1, 1).blocking_wait().expect("a grant").waited()
-        });
-        until(|| limiter.queue_len_for(&1) == 1);
-        clock.advance(ms(200));
-        assert_eq!(thread.join().expect("no panic"), ms(200));
-    });
 }
 
 /// At a key in use, whose calls all come to its queue.

@@ -38,20 +38,6 @@ fn tasks_on_one_thread_are_served_in_order_and_the_clock_shows_the_sum() {
 }
 
 #[test]
-fn tasks_on_several_threads_move_the_clock_no_further_than_one_would() {
-    finishes(|| {
-        let (clock, limiter) = self_moving();
-        let runtime = Builder::new_multi_thread().worker_threads(4).build().expect("a runtime");
-        let tasks: Vec<_> = (0..200).map(|_| runtime.spawn(limiter.acquire_owned(1))).collect();
-        for task in tasks {
-            runtime.block_on(task).expect("no panic").expect("a grant");
-        }
-        assert_eq!(clock.elapsed(), ms(200) * 199);
-        assert_eq!(limiter.stats().granted, 200);
-    });
-}
-
-#[test]
 fn threads_move_the_clock_no_further_than_one_would() {
     finishes(|| {
         let (clock, limiter) = self_moving();

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tollgate::{Clock, Rate, RateLimiter, SmoothBursty, SmoothWarmingUp};
+use tollgate::{Clock, Rate, RateLimiter, SmoothBursty};
 
 use crate::support::{finishes, is_waiting, ms, outcome, paused, secs};
 
@@ -26,20 +25,6 @@ fn waits_take_paused_time_exactly() {
     });
 }
 
-#[test]
-fn waits_of_years_take_no_real_time() {
-    finishes(|| {
-        paused().block_on(async {
-            let limiter = limiter(Rate::every(secs(86_400)));
-            let start = Instant::now();
-            limiter.acquire(1000).await.expect("a grant");
-            let grant = limiter.acquire(1).await.expect("a grant");
-            assert_eq!(start.elapsed(), secs(86_400) * 1000);
-            assert_eq!(grant.waited(), secs(86_400) * 1000);
-        });
-    });
-}
-
 /// Tokio's timers have a tick of a millisecond: the wake-up is late by less than that, and the next
 /// wait does not begin late because of it.
 #[test]
@@ -52,28 +37,6 @@ fn waits_of_less_than_a_tick_do_not_add_up_to_more() {
                 limiter.acquire(1).await.expect("a grant");
             }
             assert_eq!(start.elapsed(), secs(10));
-        });
-    });
-}
-
-#[test]
-fn tasks_wait_in_the_order_in_which_they_came() {
-    finishes(|| {
-        paused().block_on(async {
-            let limiter = limiter(Rate::per_second(10.0));
-            let start = Instant::now();
-            let mut tasks = JoinSet::new();
-            for task in 0..100 {
-                let limiter = limiter.clone();
-                tasks.spawn(async move {
-                    limiter.acquire(1).await.expect("a grant");
-                    (task, start.elapsed())
-                });
-            }
-            for place in 0..100 {
-                let done = tasks.join_next().await.expect("a task").expect("no panic");
-                assert_eq!(done, (place, ms(100) * place));
-            }
         });
     });
 }
@@ -148,46 +111,6 @@ fn time_can_be_moved_by_hand() {
             assert!(is_waiting(&mut future));
             tokio::time::advance(ms(1)).await;
             assert_eq!(outcome(&mut future).expect("a grant").waited(), ms(200));
-        });
-    });
-}
-
-#[test]
-fn warming_up_takes_paused_time_too() {
-    finishes(|| {
-        paused().block_on(async {
-            let policy = SmoothWarmingUp::new(Rate::per_second(2.0), secs(3));
-            let limiter = RateLimiter::with_clock(policy, Clock::tokio());
-            let start = Instant::now();
-            let mut times = Vec::new();
-            for _ in 0..6 {
-                limiter.acquire(1).await.expect("a grant");
-                times.push(start.elapsed().as_millis());
-            }
-            // 1333.3 and 2333.3 ms, at the next tick.
-            assert_eq!(times, [0, 1334, 2334, 3000, 3500, 4000]);
-        });
-    });
-}
-
-#[test]
-fn select_with_a_timer_and_timeout_leave_the_queue() {
-    finishes(|| {
-        paused().block_on(async {
-            let limiter = limiter(Rate::per_second(5.0));
-            limiter.acquire(10).await.expect("a grant");
-            for _ in 0..10 {
-                let in_time = tokio::select! {
-                    _ = limiter.acquire(100) => true,
-                    () = tokio::time::sleep(ms(50)) => false,
-                };
-                assert!(!in_time);
-            }
-            assert!(tokio::time::timeout(ms(50), limiter.acquire(100)).await.is_err());
-            assert_eq!(limiter.queue_len(), 0);
-            // 550 ms of the two seconds have passed, and no permit was taken.
-            let grant = limiter.acquire(1).await.expect("a grant");
-            assert_eq!(grant.waited(), ms(1450));
         });
     });
 }

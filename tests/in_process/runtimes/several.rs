@@ -108,25 +108,10 @@ fn check(clock: Clock, runtime: Runtime, elsewhere: Elsewhere, end: End) {
 }
 
 #[test]
-fn a_runtime_that_shuts_down_delays_no_other_waiter_by_the_systems_clock() {
-    for elsewhere in Elsewhere::ALL {
-        check(Clock::system(), one_thread(), elsewhere, End::Drop);
-        check(Clock::system(), several_threads(), elsewhere, End::Shutdown);
-    }
-}
-
-#[test]
 fn a_runtime_that_shuts_down_delays_no_other_waiter_by_tokios_clock() {
     for elsewhere in Elsewhere::ALL {
         check(Clock::tokio(), one_thread(), elsewhere, End::Drop);
         check(Clock::tokio(), several_threads(), elsewhere, End::Shutdown);
-    }
-}
-
-#[test]
-fn a_runtime_that_is_not_driven_delays_no_other_waiter_by_the_systems_clock() {
-    for elsewhere in Elsewhere::ALL {
-        check(Clock::system(), one_thread(), elsewhere, End::Neglect);
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 use tollgate::{Rate, RateLimiter, SmoothBursty};
 
-use crate::support::{block_on, finishes, ms, paused, poll, until};
+use crate::support::{block_on, finishes, paused, until};
 
 const INTERVAL: Duration = Duration::from_millis(30);
 
@@ -65,64 +65,11 @@ fn in_a_paused_runtime_it_goes_on_in_real_time_and_neither_spins_nor_grants_earl
 }
 
 #[test]
-fn in_a_runtime_without_timers() {
-    finishes(|| {
-        let runtime = Builder::new_current_thread().build().expect("a runtime");
-        runtime.block_on(some_waits());
-    });
-}
-
-#[test]
 fn in_a_runtime_with_several_threads() {
     finishes(|| {
         let runtime = Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
         runtime.block_on(runtime.spawn(some_waits())).expect("no panic");
     });
-}
-
-#[test]
-fn many_tasks_on_several_threads_get_the_rate_and_no_more() {
-    finishes(|| {
-        let runtime = Builder::new_multi_thread().worker_threads(4).build().expect("a runtime");
-        let start = Instant::now();
-        let limiter = RateLimiter::new(SmoothBursty::new(Rate::per_second(100_000.0)));
-        let tasks: Vec<_> = (0..4)
-            .map(|_| {
-                let limiter = limiter.clone();
-                runtime.spawn(async move {
-                    for _ in 0..1000 {
-                        limiter.acquire(1).await.expect("a grant");
-                    }
-                })
-            })
-            .collect();
-        for task in tasks {
-            runtime.block_on(task).expect("no panic");
-        }
-        // The first grant is free. Credit for late alarms is at most 2 ms.
-        assert!(start.elapsed() + ms(2) >= Duration::from_micros(39_990), "{:?}", start.elapsed());
-        assert_eq!(limiter.stats().granted, 4000);
-    });
-}
-
-#[test]
-fn a_timed_acquire_ends_in_time() {
-    /// Whether this happened: this thread may have been delayed until the grant.
-    fn ended_in_time() -> bool {
-        let limiter = limiter();
-        limiter.try_acquire(1).expect("a new limiter grants at once");
-        let _ahead = limiter.reserve(1).expect("a place");
-        let start = Instant::now();
-        let mut timed = limiter.try_acquire_timeout(1, INTERVAL * 3);
-        if poll(&mut timed).is_ready() {
-            return false;
-        }
-        limiter.pause_for(Duration::from_secs(3600));
-        let expired = block_on(timed).is_err();
-        assert!(!expired || start.elapsed() >= INTERVAL * 3);
-        expired
-    }
-    finishes(|| until(ended_in_time));
 }
 
 /// The thread sleeps for an hour and must be woken.

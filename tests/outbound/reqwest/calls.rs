@@ -15,9 +15,7 @@ use reqwest_retry::RetryTransientMiddleware;
 use reqwest_retry::policies::ExponentialBackoff;
 use tokio::sync::{mpsc, oneshot};
 use tollgate::reqwest::{RateLimit, refusal, take_grant};
-use tollgate::{
-    InFlight, Limits, ManualClock, Rate, RateLimiter, RateLimiters, SlidingWindowLog, TokenBucket,
-};
+use tollgate::{InFlight, ManualClock, Rate, RateLimiter, SlidingWindowLog, TokenBucket};
 
 use super::{answered, client};
 use crate::support::serve;
@@ -231,21 +229,4 @@ async fn a_wait_that_is_too_long_is_refused_at_once() {
     let client = answered(RateLimit::new(limiter).cost(|_, _| 2));
     let error = client.get("http://a.org").send().await.expect_err("more than there ever is");
     assert!(matches!(refusal(&error), Some(tollgate::Error::ExceedsCapacity(_))), "{error}");
-}
-
-#[tokio::test]
-async fn a_reload_re_times_a_request_that_waits() {
-    let limits = |text| Limits::per_host(text).expect("a limit");
-    let limiters = RateLimiters::new(limits("1/h burst 1"));
-    let client = answered(RateLimit::limits(limiters.clone()));
-    client.get("http://a.org").send().await.expect("the first");
-    let waiting = async {
-        while limiters.keyed().at("a.org").queue_len() == 0 {
-            tokio::task::yield_now().await;
-        }
-        limiters.reload(limits("100/s burst 1"));
-    };
-    let request = client.get("http://a.org").send();
-    let both = async { tokio::join!(request, waiting).0 };
-    tokio::time::timeout(Duration::from_secs(5), both).await.expect("soon").expect("granted");
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, RequestBuilder};
+use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 use tollgate::reqwest::{LimitName, RateLimit, refusal};
 use tollgate::{
     KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters, SlidingWindowLog,
 };
 
-use super::{answer, answered};
+use super::answered;
 
 /// Refuses the second call of a name.
 fn once_an_hour(limits: Limits) -> (RateLimiters, ClientWithMiddleware) {
@@ -35,24 +35,6 @@ async fn get(client: &ClientWithMiddleware, urls: &[&str]) -> Vec<bool> {
         passed.push(passes(client.get(*url)).await);
     }
     passed
-}
-
-#[tokio::test]
-async fn limits_are_one_line_of_a_client() -> Result<(), Box<dyn std::error::Error>> {
-    let limit = RateLimit::limits(Limits::per_host("10/s")?);
-    let client = reqwest::Client::new();
-    let client = ClientBuilder::new(client).with(limit).with(answer).build();
-    let clone = client.clone();
-    let start = std::time::Instant::now();
-    for client in [&client, &clone, &client] {
-        client.get("http://api.example/").send().await?;
-    }
-    assert!(start.elapsed() >= Duration::from_millis(200));
-    // Another host has another limit.
-    let start = std::time::Instant::now();
-    client.get("http://other.example/").send().await?;
-    assert!(start.elapsed() < Duration::from_millis(100));
-    Ok(())
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! The limit holds however a service is cloned: tower's own `RateLimit` counts by service, so that axum, which
 //! clones for each request, lets all requests through (axum#3682).
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,8 +13,6 @@ use tokio::time::Instant;
 use tollgate::tower::RateLimitLayer;
 use tollgate::{AnyRateLimiter, Clock, Error, RateLimiter, SlidingWindowLog};
 use tower::{Service, ServiceBuilder, ServiceExt};
-
-use crate::support::serve;
 
 /// The seconds at which calls arrive.
 #[derive(Clone)]
@@ -115,18 +112,6 @@ async fn buffered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn around_a_buffer() {
-    let arrivals = Arrivals::new();
-    let service = ServiceBuilder::new()
-        .layer(RateLimitLayer::new(five_a_second()))
-        .buffer(2)
-        .service(Router::new().route("/", handler(&arrivals)));
-    let answers = call(service, 40).await;
-    assert_eq!(count(&answers, StatusCode::OK), 40);
-    arrivals.assert_five_each_second(8);
-}
-
-#[tokio::test(start_paused = true)]
 async fn load_shed() {
     let arrivals = Arrivals::new();
     let limit = ServiceBuilder::new()
@@ -157,67 +142,4 @@ async fn a_buffer_survives_refusals() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     arrivals.assert_five_each_second(8);
-}
-
-#[tokio::test(start_paused = true)]
-async fn by_the_cost_of_the_request() {
-    let arrivals = Arrivals::new();
-    let limiter = five_a_second();
-    let service = ServiceBuilder::new()
-        .layer(RateLimitLayer::by(move |_| limiter.clone()).cost(|_| 1))
-        .service(Router::new().route("/", handler(&arrivals)));
-    let answers = call(service, 40).await;
-    assert_eq!(count(&answers, StatusCode::OK), 40);
-    arrivals.assert_five_each_second(8);
-}
-
-/// Half of the callers leave while they wait; the others move up.
-#[tokio::test(start_paused = true)]
-async fn callers_that_leave_take_nothing() {
-    let arrivals = Arrivals::new();
-    let seen = arrivals.clone();
-    let service = ServiceBuilder::new().layer(RateLimitLayer::new(five_a_second())).service_fn(
-        move |_: Request<()>| {
-            seen.one();
-            std::future::ready(Ok::<_, Infallible>(Response::new(String::new())))
-        },
-    );
-    let mut tasks = JoinSet::new();
-    for number in 0..80 {
-        let call = service.clone().oneshot(Request::new(()));
-        let patience = Duration::from_millis(if number % 2 == 0 { 100 } else { 1_000_000 });
-        tasks.spawn(tokio::time::timeout(patience, call));
-    }
-    let left = tasks.join_all().await.into_iter().filter(Result::is_err).count();
-    assert_eq!(left, 37); // three of the impatient were among the first five
-    let arrived = arrivals.seconds.lock().expect("no panic").clone();
-    let expected: Vec<u64> = (0..9).flat_map(|second| [second; 5]).take(43).collect();
-    assert_eq!(arrived, expected);
-}
-
-/// On sockets, with a connection for each client: none but five of 60 within the hour.
-#[tokio::test]
-async fn under_axum_on_loopback() {
-    let arrivals = Arrivals::new();
-    let limiter = RateLimiter::new(SlidingWindowLog::new(5, Duration::from_secs(3600)));
-    let limit = ServiceBuilder::new()
-        .layer(HandleErrorLayer::new(unavailable))
-        .load_shed()
-        .layer(RateLimitLayer::new(limiter));
-    let url = serve(Router::new().route("/", handler(&arrivals)).layer(limit)).await;
-    let mut tasks = JoinSet::new();
-    for _ in 0..6 {
-        let url = url.clone();
-        tasks.spawn(async move {
-            let client = reqwest::Client::new();
-            let mut granted = 0;
-            for _ in 0..10 {
-                let answer = client.get(&url).send().await.expect("an answer");
-                granted += usize::from(answer.status() == 200);
-            }
-            granted
-        });
-    }
-    assert_eq!(tasks.join_all().await.into_iter().sum::<usize>(), 5);
-    assert_eq!(arrivals.seconds.lock().expect("no panic").len(), 5);
 }

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::Ready;
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -106,91 +105,6 @@ async fn a_refusal_of_one_host_delays_no_other() {
     call("http://busy.example/").await.expect("its time has come");
 }
 
-/// A server with windows as GitHub's, of a minute each.
-#[derive(Default)]
-struct GitHub {
-    /// Taken and refused.
-    core: Mutex<(u32, u32)>,
-    search: Mutex<(u32, u32)>,
-}
-
-impl GitHub {
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    fn answer(&self, now: Duration, path: &str) -> Response<String> {
-        let (name, quota, counts) = match path.starts_with("/search") {
-            true => ("search", 60, &self.search),
-            false => ("core", 600, &self.core),
-        };
-        let window = u32::try_from(now.as_secs() / Self::MINUTE.as_secs()).expect("short");
-        let mut counts = counts.lock().expect("no panic");
-        let left = (quota * (window + 1)).saturating_sub(counts.0.max(quota * window));
-        let is_taken = left > 0;
-        // What was not used of earlier windows is lost.
-        counts.0 = counts.0.max(quota * window) + u32::from(is_taken);
-        counts.1 += u32::from(!is_taken);
-        let reset = 1_700_000_000 + u64::from(window + 1) * 60;
-        says(
-            if is_taken { 200 } else { 403 },
-            &[
-                ("x-ratelimit-resource", name),
-                ("x-ratelimit-limit", &quota.to_string()),
-                ("x-ratelimit-remaining", &left.saturating_sub(1).to_string()),
-                ("x-ratelimit-reset", &reset.to_string()),
-                ("date", &httpdate(1_700_000_000 + now.as_secs())),
-            ],
-        )
-    }
-}
-
-/// Of a second since the epoch, within the day that begins at 1,699,920,000.
-fn httpdate(second: u64) -> String {
-    let second = second - 1_699_920_000;
-    format!("Tue, 14 Nov 2023 {:02}:{:02}:{:02} GMT", second / 3600, second / 60 % 60, second % 60)
-}
-
-/// Of GitHub's `search` and `core` each has its own quota, all of which is used: one that is used up does not hold the
-/// other back.
-#[tokio::test(start_paused = true)]
-async fn search_used_up_does_not_stop_core() {
-    let policy = TokenBucket::new(Rate::per_second(100.0), 20);
-    let limiter = RateLimiter::with_clock(policy, tollgate::Clock::tokio());
-    let github = Arc::new(GitHub::default());
-    let start = tokio::time::Instant::now();
-    let server = Arc::clone(&github);
-    let service = RateLimitLayer::learn(limiter).layer(service_fn(move |request: Request<()>| {
-        let server = Arc::clone(&server);
-        async move {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            Ok::<_, Infallible>(server.answer(start.elapsed(), request.uri().path()))
-        }
-    }));
-    let caller = |path: &'static str| {
-        let service = service.clone();
-        tokio::spawn(async move {
-            for page in 0.. {
-                let uri = format!("https://api.github.com{path}/{page}");
-                service.clone().oneshot(get(&uri)).await.expect("an answer");
-            }
-        })
-    };
-    let callers: Vec<_> =
-        ["/repos/a/b/issues", "/search/issues", "/repos/a/b/pulls", "/search/code", "/users"]
-            .into_iter()
-            .flat_map(|path| [caller(path), caller(path)])
-            .collect();
-    tokio::time::sleep(3 * GitHub::MINUTE).await;
-    callers.iter().for_each(tokio::task::JoinHandle::abort);
-    let (core, search) =
-        (*github.core.lock().expect("no panic"), *github.search.lock().expect("no panic"));
-    println!("core {core:?}, search {search:?}");
-    assert!(
-        core.0 >= 1800 * 97 / 100 && search.0 >= 180 * 97 / 100,
-        "core {core:?}, search {search:?}"
-    );
-    assert!(core.1 + search.1 <= 12, "core {core:?}, search {search:?}");
-}
-
 /// Nothing was sent.
 #[tokio::test]
 async fn a_service_that_fails_after_the_grant_gives_the_permit_back() {
@@ -217,20 +131,6 @@ async fn a_service_that_fails_after_the_grant_gives_the_permit_back() {
     let service = RateLimitLayer::by(move |_| chosen.clone()).cost(|_| 3).layer(Fails);
     let error = service.oneshot(get("/")).await.expect_err("it fails");
     assert_eq!((error.to_string().as_str(), limiter.available()), ("gone", 5));
-}
-
-/// As kube's, which has one handle.
-#[tokio::test]
-async fn a_service_that_is_no_clone_learns_by_a_feedback() {
-    let feedback = Feedback::new(ten(&ManualClock::new()));
-    let inner =
-        service_fn(async |_: Request<()>| Ok::<_, BoxError>(says(429, &[("retry-after", "7")])));
-    let inner = tower::util::BoxService::new(inner);
-    let layer = RateLimitLayer::new(feedback.clone()).max_wait(Duration::ZERO);
-    let mut service = layer.layer(inner);
-    service.ready().await.expect("ready").call(get("/")).await.expect("sent");
-    let error = service.ready().await.expect("ready").call(get("/")).await.expect_err("paused");
-    assert_eq!(refused_for(&error), Some(Duration::from_secs(7)));
 }
 
 #[tokio::test]

@@ -149,40 +149,6 @@ async fn a_clone_of_a_ready_service_is_not_ready() {
 }
 
 #[tokio::test]
-async fn a_service_dropped_while_it_waits_leaves_the_queue() {
-    let clock = ManualClock::new();
-    let limiter = bucket(&clock);
-    limiter.try_acquire(10).expect("full");
-    let (mut first, _calls) = service(&RateLimitLayer::new(limiter.clone()));
-    let mut second = first.clone();
-    assert_pending!(first.poll_ready());
-    assert_pending!(second.poll_ready());
-    drop(first);
-    assert_eq!(limiter.queue_len(), 1);
-    clock.advance(Duration::from_millis(100));
-    assert!(second.is_woken());
-    assert_ready_ok!(second.poll_ready());
-    assert_eq!((limiter.stats().granted, limiter.available()), (2, 0));
-}
-
-/// Granted, woken, and dropped before it is polled again.
-#[tokio::test]
-async fn a_service_dropped_after_its_grant_gives_the_permit_to_the_next() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(InFlight::new(1), &clock);
-    let held = limiter.try_acquire(1).expect("free").into_owned();
-    let (mut first, _calls) = service(&RateLimitLayer::new(limiter.clone()));
-    let mut second = first.clone();
-    assert_pending!(first.poll_ready());
-    assert_pending!(second.poll_ready());
-    drop(held);
-    assert!(first.is_woken() && !second.is_woken());
-    drop(first);
-    assert!(second.is_woken());
-    assert_ready_ok!(second.poll_ready());
-}
-
-#[tokio::test]
 async fn a_limiter_that_refuses_fails_the_call_and_not_the_service() {
     let clock = ManualClock::new();
     let limiter = bucket(&clock);
@@ -231,18 +197,6 @@ async fn the_layer_for_servers_is_ready_when_its_service_is() {
     assert_pending!(service.poll_ready());
     calls.allow(1);
     assert_ready_ok!(service.poll_ready());
-}
-
-#[tokio::test]
-async fn a_request_that_chooses_its_limiter_has_a_cost_too() {
-    let limiter = bucket(&ManualClock::new());
-    let chosen = limiter.clone();
-    let layer = RateLimitLayer::by(move |_| chosen.clone()).cost(|_| 3);
-    let (mut service, _calls) = mock::spawn_with(|inner: Inner| layer.layer(inner));
-    assert_ready_ok!(Spawn::poll_ready(&mut service));
-    let request = Request::get("/").body(()).expect("valid");
-    assert_pending!(tokio_test::task::spawn(service.call(request)).poll());
-    assert_eq!(limiter.available(), 7);
 }
 
 /// The cost of a request: asked in the future of `call`.

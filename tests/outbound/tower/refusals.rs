@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::Request;
 use axum::routing::get;
 use reqwest::{Response, StatusCode};
 use sfv::{BareItem, List, ListEntry, Parser};
@@ -12,7 +11,6 @@ use tollgate::{
     Error, FixedWindow, InFlight, KeyedRateLimiter, Limiter, LockOut, ManualClock, Rate,
     RateLimiter, Same, TokenBucket,
 };
-use tower::ServiceExt;
 
 use crate::support::serve;
 
@@ -161,17 +159,6 @@ async fn each_kind_of_refusal_has_its_status() {
 }
 
 #[tokio::test]
-async fn each_key_has_its_own_limit() {
-    let keys = KeyedRateLimiter::<String, _>::with_clock(bucket(), ManualClock::new());
-    let by_path = move |request: &http::request::Parts| keys.at(request.uri.path()).into_owned();
-    let url = serve(app(RefuseLayer::by(by_path).cost(|_| 10))).await;
-    for path in ["one", "two"] {
-        assert_eq!(ask(&format!("{url}/{path}")).await.status(), StatusCode::OK);
-        assert_eq!(ask(&format!("{url}/{path}")).await.status(), StatusCode::TOO_MANY_REQUESTS);
-    }
-}
-
-#[tokio::test]
 async fn a_cost_of_zero_passes() {
     let limiter = RateLimiter::with_clock(bucket(), ManualClock::new());
     let cost =
@@ -253,19 +240,6 @@ async fn a_client_that_goes_away_gives_its_place_back() {
         .await
         .expect("in time")
         .expect("a place");
-}
-
-#[tokio::test]
-async fn clones_in_axum_share_the_limit() {
-    let limiter = RateLimiter::new(FixedWindow::new(5, Duration::from_secs(3600)));
-    let app = app(RefuseLayer::new(limiter));
-    let mut granted = 0;
-    for _ in 0..50 {
-        let request = Request::new(axum::body::Body::empty());
-        granted +=
-            usize::from(app.clone().oneshot(request).await.expect("infallible").status() == 200);
-    }
-    assert_eq!(granted, 5);
 }
 
 /// Redis does not answer: the layer says so at once, and a limiter that allows all meanwhile lets requests

@@ -13,8 +13,7 @@ use http::{HeaderName, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use tollgate::tower::{ClientIp, RefuseLayer};
 use tollgate::{
-    AnyRateLimiter, Error, InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter,
-    TokenBucket,
+    Error, InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter, TokenBucket,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_http::compression::CompressionLayer;
@@ -41,10 +40,6 @@ fn request(headers: &[(&str, &str)]) -> Request<Body> {
     let request =
         headers.iter().fold(Request::get("/"), |it, &(name, value)| it.header(name, value));
     request.body(Body::empty()).expect("valid")
-}
-
-async fn with_key(app: &Router, key: &str) -> StatusCode {
-    send(app, request(&[("x-api-key", key)])).await.status()
 }
 
 fn key_of(request: &http::request::Parts) -> &str {
@@ -137,58 +132,6 @@ async fn keys_stay_secret() {
     assert!(!shown.contains(SECRET), "{shown}");
 }
 
-/// Its keys are in use until their limits are whole again: no other key makes them go, and none is forgiven.
-#[tokio::test]
-async fn a_key_in_use_is_not_pushed_out() {
-    let clock = ManualClock::new();
-    let keys = Keys::<String>::builder(bucket(10)).max_keys(100).clock(&clock).build();
-    let known = keys.clone();
-    let app = app(RefuseLayer::by(move |request| known.at(key_of(request)).into_owned()));
-    for _ in 0..10 {
-        assert_eq!(with_key(&app, "paying").await, OK);
-    }
-    assert_eq!(with_key(&app, "paying").await, REFUSED);
-    let mut answers = Vec::new();
-    for attacker in 0..1000 {
-        answers.push(with_key(&app, &format!("attacker {attacker}")).await);
-    }
-    let count = |status| answers.iter().filter(|&&answer| answer == status).count();
-    assert_eq!((count(OK), count(UNAVAILABLE), keys.len()), (99, 901, 100));
-    // It is served as before, by the limit that it had.
-    assert_eq!(with_key(&app, "paying").await, REFUSED);
-    clock.advance(Duration::from_millis(500));
-    assert_eq!(with_key(&app, "attacker 1000").await, UNAVAILABLE);
-    clock.advance(Duration::from_millis(500));
-    assert_eq!(with_key(&app, "paying").await, OK);
-    // The limits of the others are whole again, so they make room.
-    assert_eq!(with_key(&app, "attacker 1001").await, OK);
-    assert_eq!(with_key(&app, "paying").await, REFUSED);
-}
-
-/// Strangers share a table, customers have their own: however many addresses call, a customer is served, also one that
-/// was idle.
-#[tokio::test]
-async fn strangers_leave_the_table_of_customers_alone() {
-    let clock = ManualClock::new();
-    let customers = Keys::<String>::with_clock(bucket(2), &clock);
-    let strangers = Keys::<IpAddr>::builder(bucket(2)).max_keys(50).clock(&clock).build();
-    let ip = behind_proxies();
-    let app = app(RefuseLayer::by(move |request| {
-        let key = request.headers.get("x-api-key").and_then(|key| key.to_str().ok());
-        match key.filter(|key| *key == "paying") {
-            Some(key) => AnyRateLimiter::new(customers.at(key).into_owned()),
-            None => AnyRateLimiter::new(
-                strangers.at(&ip.of(request).expect("axum says it")).into_owned(),
-            ),
-        }
-    }));
-    for host in 0..200 {
-        let status = from(&app, &format!("203.0.113.{host}:80"), "").await;
-        assert_eq!(status, if host < 50 { OK } else { UNAVAILABLE });
-    }
-    assert_eq!(with_key(&app, "paying").await, OK);
-}
-
 /// The limit, with the usual layers around it.
 fn layered(limiter: &RateLimiter<InFlight>) -> Router {
     let fields = ["retry-after", "ratelimit", "ratelimit-policy"].map(HeaderName::from_static);
@@ -240,20 +183,4 @@ async fn timeout_cors_compression_and_trace_stand_around_it() {
     let granted = limiter.stats().granted;
     assert_eq!(send(&app, preflight).await.status(), OK);
     assert_eq!(limiter.stats().granted, granted);
-}
-
-#[tokio::test(start_paused = true)]
-async fn it_stands_around_timeout_cors_compression_and_trace() {
-    let limiter = RateLimiter::with_clock(InFlight::new(1), ManualClock::new());
-    let inside = RateLimiter::with_clock(InFlight::new(9), ManualClock::new());
-    let app = layered(&inside).layer(RefuseLayer::new(limiter.clone()));
-    let first = send(&app, request(&[("accept-encoding", "gzip")])).await;
-    assert_eq!(send(&app, request(&[])).await.status(), REFUSED);
-    first.into_body().collect().await.expect("a body");
-    let mut hang = request(&[]);
-    *hang.uri_mut() = "/hang".parse().expect("a path");
-    let timeout = send(&app, hang).await;
-    assert_eq!(timeout.status(), StatusCode::REQUEST_TIMEOUT);
-    timeout.into_body().collect().await.expect("a body");
-    assert_eq!((limiter.available(), inside.available()), (1, 9));
 }
