@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::context::Context;
+use super::context::{Context, Options, Unavailable};
 use super::limiter::RedisRateLimiter;
-use super::options::{Options, Unavailable};
 use super::script::Scripted;
 use super::shared::Keys;
 use crate::clock::Clock;

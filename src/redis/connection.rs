@@ -7,15 +7,19 @@ pub(super) mod reconnecting;
 mod request;
 
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use tokio::runtime::{Builder, Handle};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::sender;
+use crate::sync::Mutex;
 pub use failure::{Effect, Failure};
 pub use request::{Reply, Request, Script};
 pub(crate) use request::{next_number, random};
@@ -48,7 +52,7 @@ pub trait Connection: Clone + Send + Sync + 'static {
     /// Runs a task, which calls [`run`](Self::run). By default on a thread of this crate, in a tokio runtime of
     /// its own. A test whose time is simulated runs it elsewhere: under `tokio::time::pause` by `tokio::spawn`.
     fn spawn(&self, task: Task) {
-        sender::spawn(task);
+        spawn(task);
     }
 }
 
@@ -173,3 +177,39 @@ fn is_echo(value: &Value, number: u32) -> bool {
 /// A connection that was idle for this long is tried before it is used: servers and proxies close idle connections,
 /// some without notice, and none after less than a second.
 pub(crate) const IDLE: Duration = Duration::from_secs(1);
+
+/// Runs a task on the thread that sends the requests of all limiters, which starts with the first. So no request depends on a
+/// runtime that is parked, busy or gone. It lives as long as the process, as a connection made on it may outlive its
+/// limiter. Drops the task if there can be no thread.
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    if let Some(handle) = handle() {
+        // A panic in the task ends only that task.
+        drop(handle.spawn(task));
+    }
+}
+
+fn handle() -> Option<Handle> {
+    static HANDLE: Mutex<Option<Handle>> = Mutex::new(None);
+    let mut handle = HANDLE.lock();
+    if handle.is_none() {
+        // If there are too many threads now, the next task tries again.
+        *handle = start().ok();
+    }
+    handle.clone()
+}
+
+fn start() -> io::Result<Handle> {
+    let (started, handle) = channel();
+    thread::Builder::new().name("tollgate-redis".to_owned()).spawn(move || run(&started))?;
+    handle.recv().unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+fn run(started: &Sender<io::Result<Handle>>) {
+    match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let _ = started.send(Ok(runtime.handle().clone()));
+            runtime.block_on(std::future::pending::<()>());
+        }
+        Err(error) => drop(started.send(Err(error))),
+    }
+}

@@ -1,17 +1,73 @@
-//! What all keys of a limiter share, apart from the connection.
+//! What all keys of a limiter share, apart from the connection: options and counters.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::random;
-use super::counters::Counters;
 use super::health::Health;
-use super::options::{Options, Unavailable};
 use super::script::wire::{PolicyHeader, Sender};
 use super::script::{Rules, Scripted};
+use crate::clock::Clock;
 use crate::keyed::KeyedRateLimiter;
-use crate::observe::Observer;
+use crate::observe::{Observer, Reports};
 use crate::sync::Mutex;
+
+/// What callers get while Redis is unavailable. The choice decides whether the fleet's quota may be
+/// exceeded.
+///
+/// ```
+/// use tollgate::redis::Unavailable;
+/// use tollgate::{Rate, SmoothBursty};
+///
+/// // Eight processes share 80 a second. Alone, each takes its share.
+/// let share = SmoothBursty::new(Rate::per_second(10.0));
+/// let unavailable = Unavailable::Local(share);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum Unavailable<P> {
+    /// An [`Error::Store`](crate::Error::Store) at once. The limit is not exceeded.
+    #[default]
+    Fail,
+    /// A grant at once, without any limit.
+    Allow,
+    /// A limiter of this process with this policy for each key, usually a share of the whole.
+    Local(P),
+}
+
+/// See [`RedisRateLimiterBuilder`](super::RedisRateLimiterBuilder).
+pub(super) struct Options<P> {
+    pub(super) reports: Reports,
+    pub(super) horizon: Duration,
+    pub(super) deadline: Duration,
+    pub(super) lease: Duration,
+    pub(super) refresh: Duration,
+    pub(super) absent_is_new: bool,
+    pub(super) version: u32,
+    pub(super) keep: Duration,
+    pub(super) unavailable: Unavailable<P>,
+    pub(super) max_waiters: usize,
+    pub(super) max_queued_permits: u64,
+    pub(super) clock: Clock,
+}
+
+/// Request counters of a limiter, all keys together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Requests sent to Redis.
+    pub requests: u64,
+    /// Calls in these requests; a call counts each time until its turn is near.
+    pub asked: u64,
+    /// Calls refused by a cached reply, without a request.
+    pub denied_locally: u64,
+    /// Requests without a reply whose permits may have been consumed. Probes do not count.
+    pub lost: u64,
+    /// Calls served without Redis because it was away.
+    pub without_redis: u64,
+    /// Requests that failed, whether they are tried again or not.
+    pub failed: u64,
+}
 
 /// What the line of a key needs of its limiter.
 pub(super) struct Context<P: Scripted> {

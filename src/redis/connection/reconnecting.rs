@@ -13,8 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::{Effect, Failure, ends_connection};
 use super::request::{Reply, Request};
-use super::{Connection, echo, evaluate, is_echo, next_number, send};
-use crate::redis::sender;
+use super::{Connection, echo, evaluate, is_echo, next_number, send, spawn};
 use crate::sync::Mutex;
 
 /// How long connecting may take by default.
@@ -193,7 +192,7 @@ impl Reconnecting {
         current.renewal = Some(renewal.clone());
         let (this, old) = (self.clone(), current.open.clone());
         let (key, time) = (Arc::clone(&request.key), request.deadline / 2);
-        sender::spawn(async move {
+        spawn(async move {
             let outcome = match old {
                 Some(open) if open.answers(&key, time).await => Ok(open),
                 _ => this.connect().await,

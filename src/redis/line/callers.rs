@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::KeyLine;
 use super::roster::{BATCH, Booking, KeyWaiter, Outcome, Stage, Turn};
 use crate::error::Error;
-use crate::redis::options::Options;
+use crate::redis::context::Options;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, Bounds, End, WaiterId};

@@ -12,7 +12,7 @@ use crate::error::store::StoreError;
 use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
 use crate::redis::connection::{Effect, Failure, Reply};
-use crate::redis::options::Options;
+use crate::redis::context::Options;
 use crate::redis::script::wire::{Answer, Mismatch, Verdict};
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
