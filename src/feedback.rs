@@ -124,7 +124,7 @@
 //! | [GitHub](Dialect::GITHUB) | `x-ratelimit-limit`, `-remaining`, `-reset`, `-resource` | any: epoch seconds | 403 with `Retry-After` or nothing left; a minute if no time is given |
 //! | `OpenAI`, and APIs that follow it | `x-ratelimit-limit-requests`, `-tokens`, .. | `6m0s`, `20ms` | permits come back steadily |
 //! | [Anthropic](Dialect::ANTHROPIC) | `anthropic-ratelimit-requests-limit`, `-tokens-`, `-input-tokens-`, `-output-tokens-`, .. | RFC 3339 | 529; permits come back steadily |
-//! | Discord | `X-RateLimit-Limit`, `-Remaining`, `-Reset-After`, `-Bucket`, `-Global` | seconds with decimals | each channel, guild and webhook has the bucket for itself |
+//! | Discord | `X-RateLimit-Limit`, `-Remaining`, `-Reset-After`, `-Bucket` | seconds with decimals | each channel, guild and webhook has the bucket for itself |
 //! | X, Yii, `AspNetCoreRateLimit`, hapi-rate-limitor, `micro-ratelimit` | `x-rate-limit-limit`, `-remaining`, `-reset` | any: epoch seconds, seconds, ISO 8601 | |
 //! | X, for a day | `x-app-limit-24hour-limit`, `-remaining`, `-reset`, `x-user-limit-24hour-*` | epoch seconds | |
 //! | Shopify | `X-Shopify-Shop-Api-Call-Limit`: `32/40` | none: one call asks again after a second | |

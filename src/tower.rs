@@ -34,7 +34,8 @@ mod refuse;
 mod service;
 
 pub use client_ip::ClientIp;
-pub use layer::{RateLimitByLayer, RateLimitLayer};
+pub use layer::RateLimitLayer;
 pub use refuse::RefuseLayer;
 
 pub use crate::body::ResponseBody;
+pub use crate::choose::RateLimit as RateLimitByLayer;

@@ -40,60 +40,16 @@
 //! To settle the true cost of a call, leave the middleware away and [settle](crate::Granted::settle) a grant.
 
 use std::io::{self, Read};
-use std::time::Duration;
 
 use ::ureq::middleware::{Middleware, MiddlewareNext};
 use ::ureq::{Body, BodyReader, Error, SendBody};
-use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 
-use crate::choose::Ask;
-use crate::feedback::Servers;
+pub use crate::choose::RateLimit;
+use crate::limiter::Granted;
 use crate::limiter::any::AnyGrant;
-use crate::limiter::{Granted, OwnedLimiter};
 use crate::park::block_on;
 use crate::policy::Cost;
-
-/// Makes each request of an agent wait for its limit; see the [module](self).
-///
-/// `C` is the type of the cost: `u32`, or a tuple's type.
-#[derive(Clone, Debug)]
-pub struct RateLimit<C: Cost = u32> {
-    ask: Ask<C>,
-}
-
-impl<C: Cost> RateLimit<C> {
-    /// One limiter for all requests: any of this crate. For options of what it learns, such as [how
-    /// long](crate::feedback::FeedbackBuilder::max_wait) a server can pause calls (an hour), and to look at what was
-    /// learned, keep the [`Servers`]: `RateLimit::by(move |request| servers.of(request))`.
-    #[must_use]
-    pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
-        let servers = Servers::new(limiter);
-        Self::by(move |request| servers.of(request))
-    }
-
-    /// The limiter that `choose` returns for a request, such as one of a key. It learns if it is a
-    /// [`Feedback`](crate::feedback::Feedback).
-    #[must_use]
-    pub fn by<L: OwnedLimiter<Cost = C>>(
-        choose: impl Fn(&Parts) -> L + Send + Sync + 'static,
-    ) -> Self {
-        Self { ask: Ask::by(choose) }
-    }
-
-    /// Sets the cost of a request. Default: one permit, of each part of a tuple.
-    #[must_use]
-    pub fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> Self {
-        Self { ask: self.ask.cost(cost) }
-    }
-
-    /// The longest wait. A request that cannot be granted in this time is refused at once: [`refusal`]. Default: no
-    /// bound.
-    #[must_use]
-    pub fn max_wait(self, max_wait: Duration) -> Self {
-        Self { ask: self.ask.within(Some(max_wait)) }
-    }
-}
 
 impl<C: Cost> Middleware for RateLimit<C> {
     fn handle(
@@ -102,7 +58,7 @@ impl<C: Cost> Middleware for RateLimit<C> {
         next: MiddlewareNext,
     ) -> Result<Response<Body>, Error> {
         let (parts, body) = request.into_parts();
-        let grant = self.ask.of(&parts).2.blocking_wait();
+        let grant = self.of(&parts).2.blocking_wait();
         let mut grant = grant.map_err(|error| Error::Other(Box::new(error)))?;
         let response = next.handle(Request::from_parts(parts, body));
         hear(&mut grant, &response);
@@ -112,11 +68,11 @@ impl<C: Cost> Middleware for RateLimit<C> {
 
 /// Learns from the response, or from its absence.
 fn hear<C: Cost>(grant: &mut AnyGrant<C>, response: &Result<Response<Body>, Error>) {
-    let rest = match response {
-        Ok(response) => grant.hear(response.status(), response.headers()),
+    let none = HeaderMap::new();
+    let (status, headers) = match response {
+        Ok(response) => (response.status(), response.headers()),
         Err(Error::StatusCode(status)) => {
-            let status = StatusCode::from_u16(*status).ok();
-            status.and_then(|status| grant.hear(status, &HeaderMap::new()))
+            (StatusCode::from_u16(*status).unwrap_or_default(), &none)
         }
         Err(
             Error::Io(_)
@@ -127,9 +83,9 @@ fn hear<C: Cost>(grant: &mut AnyGrant<C>, response: &Result<Response<Body>, Erro
             | Error::Protocol(_),
         ) => return grant.hear_failure(),
         // The request was not sent, or its response was read.
-        Err(_) => None,
+        Err(_) => return,
     };
-    if let Some(rest) = rest {
+    if let Some(rest) = grant.hear(status, headers) {
         block_on(rest);
     }
 }

@@ -31,7 +31,7 @@ use crate::unwinding::in_drop;
 /// ```
 /// use std::time::Duration;
 /// use tollgate::feedback::Feedback;
-/// use tollgate::{ManualClock, RateLimiter, SlidingWindowLog};
+/// use tollgate::{Granted, ManualClock, RateLimiter, SlidingWindowLog};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let minute = Duration::from_secs(60);
@@ -41,9 +41,7 @@ use crate::unwinding::in_drop;
 /// let mut call = feedback.acquire((1, 800)).await?;
 /// let headers = [("x-ratelimit-remaining-requests", "59"), ("x-ratelimit-remaining-tokens", "70000")];
 /// call.observe(200u16, &headers).await;
-/// if let Some(grant) = call.grant() {
-///     grant.settle((1, 1_100))?;
-/// }
+/// call.settle((1, 1_100)).await?;
 /// assert_eq!(limiter.available(), (59, 88_900));
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -75,8 +73,7 @@ impl<L: OwnedLimiter> Call<L> {
         status: S,
         headers: &H,
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
-        let (answer, rest) = self.answered(status.into(), headers.fields(), None);
-        done(rest, answer)
+        self.observe_body(status, headers, b"")
     }
 
     /// As [`observe`](Self::observe), for a client that has read the body, which is for
@@ -91,7 +88,7 @@ impl<L: OwnedLimiter> Call<L> {
         headers: &H,
         body: &[u8],
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
-        let (answer, rest) = self.answered(status.into(), headers.fields(), Some(body));
+        let (answer, rest) = self.answered(status.into(), headers.fields(), body);
         done(rest, answer)
     }
 
@@ -99,7 +96,7 @@ impl<L: OwnedLimiter> Call<L> {
         &mut self,
         status: u16,
         fields: Vec<(&str, Cow<'_, str>)>,
-        body: Option<&[u8]>,
+        body: &[u8],
     ) -> (Answer, Hearing) {
         let options = &self.feedback.shared.options;
         let response = Judged { fields, body };
@@ -107,20 +104,10 @@ impl<L: OwnedLimiter> Call<L> {
         if let Some(judge) = &options.judge {
             judge(&response, &mut answer);
         }
-        if let (Some(home), Some(_)) = (&self.feedback.home, &self.place) {
-            let (bucket, all) = home(&answer);
-            if let Some(bucket) = bucket {
-                self.move_to(bucket);
-            }
-            // It says nothing of their quotas, and the limiter is not of this server alone.
-            let Answer { verdict, wait, least_wait, date, .. } = answer;
-            let refusal = Answer { verdict, wait, least_wait, date, ..Answer::default() };
-            for bucket in all {
-                if !Arc::ptr_eq(&bucket.shared, &self.feedback.shared) {
-                    let sent = Sent { units: [0; 4], waited_for: None, ..self.sent };
-                    let _ = bucket.shared.learn(sent, &refusal);
-                }
-            }
+        if let (Some(home), Some(_)) = (&self.feedback.home, &self.place)
+            && let Some(bucket) = home(&answer)
+        {
+            self.move_to(bucket);
         }
         let mut action = self.learn(&answer);
         if self.feedback.home.is_some() && answer.bucket.is_some() {
@@ -225,16 +212,6 @@ impl<L: OwnedLimiter> Call<L> {
         });
     }
 
-    /// The permits, to settle them. `None` for a call that was reported by [`Feedback::sent`].
-    pub fn grant(&mut self) -> Option<&mut L::Grant> {
-        self.grant.as_mut()
-    }
-
-    /// Takes the grant, to settle it apart from the call, such as [metered](Grant::metered) for a streamed answer. `None` the second time, and for a call that was reported by [`Feedback::sent`].
-    pub fn take_grant(&mut self) -> Option<L::Grant> {
-        self.grant.take()
-    }
-
     /// Refunds a call that was not sent.
     pub fn refund(self) {
         Granted::refund(self);
@@ -315,7 +292,7 @@ impl<L: OwnedLimiter> Granted for Call<L> {
             // A middleware that has read the body has observed it.
             Reply::Head(..) if self.place.is_none() => None,
             Reply::Head(status, headers) => {
-                let (_, rest) = self.answered(status.as_u16(), headers.fields(), None);
+                let (_, rest) = self.answered(status.as_u16(), headers.fields(), b"");
                 let context = &mut Context::from_waker(Waker::noop());
                 // In process it is done; over Redis a pause is sent.
                 rest.and_then(|mut rest| rest.as_mut().poll(context).is_pending().then_some(rest))

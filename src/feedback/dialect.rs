@@ -113,10 +113,6 @@ impl Dialect {
                     reader.answer.bucket = reader.get(name).map(Cow::into_owned);
                     reader.answer.is_per_resource = field == Field::BucketOfResource;
                 }
-                Field::Global => {
-                    let is_global = reader.get(name).is_some_and(|text| text.trim() == "true");
-                    reader.answer.is_global |= is_global;
-                }
                 Field::Grpc => grpc::read(reader),
                 _ => reader.quota(name, "", field),
             }
@@ -162,19 +158,10 @@ const KNOWN: &[Dialect] = &[
         ],
     ),
     Dialect {
-        marks: &[
-            "x-ratelimit-bucket",
-            "x-ratelimit-reset-after",
-            "x-ratelimit-scope",
-            "x-ratelimit-global",
-        ],
+        marks: &["x-ratelimit-bucket", "x-ratelimit-reset-after", "x-ratelimit-scope"],
         ..Dialect::new(
             "discord",
-            &[
-                ("x-ratelimit-", Field::Family),
-                ("x-ratelimit-bucket", Field::BucketOfResource),
-                ("x-ratelimit-global", Field::Global),
-            ],
+            &[("x-ratelimit-", Field::Family), ("x-ratelimit-bucket", Field::BucketOfResource)],
         )
     },
     Dialect::GITHUB,
@@ -231,7 +218,7 @@ impl Dialects {
     /// (`Age` above zero) says of quotas is old, and ignored, and so is a quota of zero that has just taken a call.
     #[must_use]
     pub fn read(&self, status: impl Into<u16>, headers: &(impl Headers + ?Sized)) -> Answer {
-        self.read_response(status.into(), &Judged { fields: headers.fields(), body: None })
+        self.read_response(status.into(), &Judged { fields: headers.fields(), body: b"" })
     }
 
     pub(super) fn read_response(&self, status: u16, response: &Judged<'_>) -> Answer {
@@ -275,9 +262,7 @@ impl Dialects {
         if !answer.meters.is_empty() {
             answer.keep_tightest(age.is_some_and(|age| age != When::After(Duration::ZERO)));
         }
-        if let Some(body) = response.body {
-            grpc::read_body(body, &mut answer);
-        }
+        grpc::read_body(response.body, &mut answer);
         answer
     }
 }

@@ -25,8 +25,11 @@ pub(super) fn read(reader: &mut Reader<'_>) {
 /// Reads `RetryInfo` in the first 64 KiB of a refusal in JSON, as APIs of Google have it, or a gateway that quotes one. If
 /// the quota is one for a day, its time is too short, and the call is tried again after minutes.
 pub(super) fn read_body(body: &[u8], answer: &mut Answer) {
+    if answer.is_accepted() || answer.wait.is_some() || body.is_empty() {
+        return;
+    }
     let text = String::from_utf8_lossy(&body[..body.len().min(1 << 16)]);
-    if answer.is_accepted() || answer.wait.is_some() || !text.contains("google.rpc.") {
+    if !text.contains("google.rpc.") {
         return;
     }
     let is_of_day = ["PerDay", "per day", "1/d/"].iter().any(|day| text.contains(day));

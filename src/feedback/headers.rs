@@ -46,7 +46,7 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for Vec<(N, V)> {
 #[derive(Debug)]
 pub struct Judged<'a> {
     pub(super) fields: Vec<(&'a str, Cow<'a, str>)>,
-    pub(super) body: Option<&'a [u8]>,
+    pub(super) body: &'a [u8],
 }
 
 impl Judged<'_> {
@@ -59,16 +59,16 @@ impl Judged<'_> {
         values.reduce(|all, value| Cow::from(format!("{all}, {value}")))
     }
 
-    /// The body, if the client has it: see [`Call::observe_body`](super::Call::observe_body).
+    /// The body; empty if the client has not read it: see [`Call::observe_body`](super::Call::observe_body).
     #[must_use]
-    pub fn body(&self) -> Option<&[u8]> {
+    pub fn body(&self) -> &[u8] {
         self.body
     }
 
-    /// Whether the body is there and has this text in it.
+    /// Whether the body has this text in it.
     #[must_use]
     pub fn contains(&self, text: &str) -> bool {
         let text = text.as_bytes();
-        self.body.is_some_and(|body| body.windows(text.len().max(1)).any(|part| part == text))
+        self.body.windows(text.len().max(1)).any(|part| part == text)
     }
 }

@@ -59,10 +59,8 @@ pub struct Feedback<L: OwnedLimiter> {
     pub(super) home: Option<Arc<Home<L>>>,
 }
 
-type Home<L> = dyn Fn(&Answer) -> Heard<L> + Send + Sync;
-
-/// The bucket that an answer names, and all that it holds for.
-pub(super) type Heard<L> = (Option<Feedback<L>>, Vec<Feedback<L>>);
+/// The bucket that an answer names.
+type Home<L> = dyn Fn(&Answer) -> Option<Feedback<L>> + Send + Sync;
 
 impl<L: OwnedLimiter> Feedback<L> {
     crate::limiter::methods_of_limiter!();

@@ -48,8 +48,6 @@ pub enum Field {
     Bucket,
     /// The name of a quota that each channel, guild and webhook has for itself.
     BucketOfResource,
-    /// `true` if a refusal holds for all quotas.
-    Global,
     /// `grpc-status`.
     Grpc,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::answer::Answer;
 use super::builder::FeedbackBuilder;
-use super::observer::{Feedback, Heard};
+use super::observer::Feedback;
 use super::routes::{Route, Routes, resource, route};
 use crate::limiter::OwnedLimiter;
 use crate::sync::Mutex;
@@ -19,8 +19,7 @@ use crate::sync::Mutex;
 /// the limit. A server may name its buckets, as GitHub does by `x-ratelimit-resource` and Discord by
 /// `X-RateLimit-Bucket`: then each bucket is a quota of its own, and of Discord each channel, guild and webhook has one of
 /// the bucket. Which routes belong to which is learned from the
-/// answers. A route of which no answer has told is held back by nothing but the limit, and by refusals that the server
-/// calls global.
+/// answers. A route of which no answer has told is held back by nothing but the limit.
 ///
 /// The limiter is never paused, as it is for all servers: each process learns by itself. For a fleet over Redis use a
 /// [`Feedback`] with a limiter of its own for each bucket; that pauses it for all.
@@ -223,10 +222,7 @@ impl<L: OwnedLimiter> Table<L> {
         let table = Arc::clone(self);
         let home = move |answer: &Answer| {
             let mut kept = table.kept.lock();
-            let server = kept.servers.get_mut(&names);
-            server
-                .map(|server| server.heard(&route, resource.as_deref(), answer))
-                .unwrap_or_default()
+            kept.servers.get_mut(&names)?.named_by(answer, &route, resource.as_deref())
         };
         Feedback { home: Some(Arc::new(home)), ..bucket }
     }
@@ -284,17 +280,18 @@ impl<L: OwnedLimiter> Server<L> {
         named.or_else(any).unwrap_or_else(|| self.builder.clone().build())
     }
 
-    /// The bucket that the answer to a call names, and all buckets for which the answer holds.
-    fn heard(&mut self, route: &Route, resource: Option<&str>, answer: &Answer) -> Heard<L> {
-        let mut bucket = None;
-        if let Some(name) = answer.bucket.as_deref().filter(|name| !name.is_empty()) {
-            let resource = resource.filter(|_| answer.is_per_resource);
-            self.is_parted |= resource.is_some();
-            self.routes.learn(route, name);
-            bucket = self.named(name, resource);
-        }
-        let is_for_all = answer.is_global && answer.is_refused();
-        (bucket, self.buckets.values().filter(|_| is_for_all).cloned().collect())
+    /// The bucket that the answer to a call names.
+    fn named_by(
+        &mut self,
+        answer: &Answer,
+        route: &Route,
+        resource: Option<&str>,
+    ) -> Option<Feedback<L>> {
+        let name = answer.bucket.as_deref().filter(|name| !name.is_empty())?;
+        let resource = resource.filter(|_| answer.is_per_resource);
+        self.is_parted |= resource.is_some();
+        self.routes.learn(route, name);
+        self.named(name, resource)
     }
 
     /// The bucket of this name, or the part of it that this resource has for itself. `None`: there are too many.

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 
-use crate::choose::Ask;
-#[cfg(feature = "feedback")]
-use crate::feedback::Servers;
+use crate::choose::RateLimit;
 use crate::limiter::OwnedLimiter;
 use crate::limiter::any::AnyRateLimiter;
 use crate::policy::Cost;
@@ -54,16 +52,16 @@ impl<C: Cost> RateLimitLayer<C> {
         Self { limiter: AnyRateLimiter::new(limiter), max_wait: None }
     }
 
-    /// The limiter that `choose` returns for a request: see [`RateLimitByLayer`].
+    /// The limiter that `choose` returns for a request: see [`RateLimitByLayer`](super::RateLimitByLayer).
     #[must_use]
     pub fn by<L: OwnedLimiter<Cost = C>>(
         choose: impl Fn(&Parts) -> L + Send + Sync + 'static,
-    ) -> RateLimitByLayer<C> {
-        RateLimitByLayer { ask: Ask::by(choose) }
+    ) -> RateLimit<C> {
+        RateLimit::by(choose)
     }
 
     /// A limiter whose servers teach it: what a response says of limits holds back later calls to the same server and
-    /// bucket, see [`Servers`]. For options, and to look at what was learned, keep the servers:
+    /// bucket, see [`Servers`](crate::feedback::Servers). For options, and to look at what was learned, keep the servers:
     /// `RateLimitLayer::by(move |request| servers.of(request))`.
     ///
     /// ```
@@ -78,9 +76,8 @@ impl<C: Cost> RateLimitLayer<C> {
     /// ```
     #[cfg(feature = "feedback")]
     #[must_use]
-    pub fn learn(limiter: impl OwnedLimiter<Cost = C>) -> RateLimitByLayer<C> {
-        let servers = Servers::new(limiter);
-        Self::by(move |request| servers.of(request))
+    pub fn learn(limiter: impl OwnedLimiter<Cost = C>) -> RateLimit<C> {
+        RateLimit::new(limiter)
     }
 
     /// The longest wait for a permit; unbounded by default. A call that cannot be granted in this time is refused
@@ -88,44 +85,5 @@ impl<C: Cost> RateLimitLayer<C> {
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
         Self { max_wait: Some(max_wait), ..self }
-    }
-}
-
-/// Makes each call wait for a cost, or a limiter, that depends on the request: for clients.
-///
-/// Made by [`RateLimitLayer::by`] and [`RateLimitLayer::learn`]. `poll_ready` has not seen the request, so the future of `call`
-/// waits, for its permits and then for a clone of the inner service. So a `LoadShed` around it sheds nothing, and a `Buffer`
-/// hands on all requests: bound the waits by [`max_wait`](Self::max_wait) or by the limiter's queue. The inner service must be
-/// `Clone`; a `Buffer` around it is.
-///
-/// The closures see the request without its body: put what depends on it into the extensions. If only the answer shows the true
-/// cost, settle the grant from [`ResponseBody::take_grant`](super::ResponseBody). A request whose cost is zero passes at once.
-///
-/// ```
-/// use tollgate::tower::RateLimitLayer;
-/// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
-///
-/// let hosts = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
-/// let by_host = move |request: &http::request::Parts| {
-///     hosts.at(request.uri.host().unwrap_or_default()).into_owned()
-/// };
-/// let layer = RateLimitLayer::by(by_host).cost(|request| if request.uri.path() == "/big" { 10 } else { 1 });
-/// ```
-#[derive(Clone, Debug)]
-pub struct RateLimitByLayer<C: Cost = u32> {
-    pub(super) ask: Ask<C>,
-}
-
-impl<C: Cost> RateLimitByLayer<C> {
-    /// Sets the cost of a request. Default: one permit.
-    #[must_use]
-    pub fn cost(self, cost: impl Fn(&Parts) -> C + Send + Sync + 'static) -> Self {
-        Self { ask: self.ask.cost(cost) }
-    }
-
-    /// The longest wait; see [`RateLimitLayer::max_wait`].
-    #[must_use]
-    pub fn max_wait(self, max_wait: Duration) -> Self {
-        Self { ask: self.ask.within(Some(max_wait)) }
     }
 }

@@ -15,7 +15,7 @@ use super::ResponseBody;
 use super::call::{BoxFuture, send};
 use super::client_ip::ClientIp;
 use super::fields::{add_limits, set_retry_after};
-use crate::choose::Ask;
+use crate::choose::RateLimit;
 use crate::error::Error;
 use crate::limiter::any::AnyRateLimiter;
 use crate::limiter::{Limiter, OwnedLimiter};
@@ -77,7 +77,7 @@ use crate::rate_limiter::RateLimiter;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RefuseLayer {
-    ask: Ask<u32>,
+    ask: RateLimit,
     fields: bool,
 }
 
@@ -112,7 +112,7 @@ impl RefuseLayer {
     pub fn by<L: OwnedLimiter<Cost = u32>>(
         choose: impl Fn(&Parts) -> L + Send + Sync + 'static,
     ) -> Self {
-        let ask = Ask::by(choose).within(Some(Duration::ZERO));
+        let ask = RateLimit::by(choose).max_wait(Duration::ZERO);
         Self { ask, fields: true }
     }
 
@@ -160,7 +160,7 @@ impl RefuseLayer {
     /// once.
     #[must_use]
     pub fn max_wait(self, max_wait: Duration) -> Self {
-        Self { ask: self.ask.within(Some(max_wait)), ..self }
+        Self { ask: self.ask.max_wait(max_wait), ..self }
     }
 
     /// Whether responses have `RateLimit-Policy` and `RateLimit`. Default: yes. `Retry-After` is set in any case.

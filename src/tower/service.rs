@@ -8,9 +8,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::call::{BoxError, BoxFuture, answer, send};
-use super::layer::{RateLimitByLayer, RateLimitLayer};
+use super::layer::RateLimitLayer;
 use crate::body::AnyResponse;
-use crate::choose::Ask;
+use crate::choose;
 use crate::error::Error;
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
 use crate::limiter::{Acquire, acquire_within};
@@ -87,18 +87,18 @@ impl<S, C: Cost> Drop for RateLimit<S, C> {
 }
 
 /// Waits in the future of `call` until the cost of the request is granted; made by
-/// [`RateLimitByLayer`].
+/// [`RateLimitByLayer`](super::RateLimitByLayer).
 #[derive(Clone, Debug)]
 pub struct RateLimitBy<S, C: Cost = u32> {
     inner: S,
-    ask: Ask<C>,
+    rules: choose::RateLimit<C>,
 }
 
-impl<S, C: Cost> Layer<S> for RateLimitByLayer<C> {
+impl<S, C: Cost> Layer<S> for choose::RateLimit<C> {
     type Service = RateLimitBy<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RateLimitBy { inner, ask: self.ask.clone() }
+        RateLimitBy { inner, rules: self.clone() }
     }
 }
 
@@ -121,7 +121,7 @@ where
 
     fn call(&mut self, request: Request<T>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        let (.., acquire) = self.ask.of(&parts);
+        let (.., acquire) = self.rules.of(&parts);
         let sent = send(acquire, self.inner.clone(), Request::from_parts(parts, body));
         Box::pin(async move { sent.await?.map_err(Into::into) })
     }

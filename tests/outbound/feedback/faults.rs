@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::future::FutureExt;
-use tollgate::feedback::{Dialect, Dialects, Feedback, Field, Servers, Unit};
+use tollgate::feedback::{Feedback, Unit};
 use tollgate::{
     Clock, Granted, InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter,
     SlidingWindowLog, TokenBucket,
@@ -393,55 +393,6 @@ fn a_limiter_that_can_no_longer_be_paused_is_counted() {
     limiter.close();
     block_on(call.observe(429u16, &[("retry-after", "30")]));
     assert_eq!((feedback.stats().pauses, feedback.stats().failed), (1, 1));
-}
-
-/// The pauses of two buckets of a server, which names them in this field, after this refusal of a call to the first.
-fn pauses_of_two_buckets(
-    servers: &Servers<RateLimiter<InFlight>>,
-    field: &str,
-    refusal: &[(&str, &str)],
-) -> [Option<Duration>; 2] {
-    let buckets = || ["a", "b"].map(|name| servers.at("server", name));
-    let call = |bucket: &Feedback<_>| block_on(bucket.acquire(1)).expect("granted");
-    for (bucket, name) in buckets().iter().zip(["a", "b"]) {
-        block_on(call(bucket).observe(200u16, &[(field, name)]));
-    }
-    block_on(call(&buckets()[0]).observe(429u16, refusal));
-    buckets().map(|bucket| bucket.server_state().pause)
-}
-
-/// By the clock of the server, which is an hour ahead of ours.
-#[test]
-fn a_refusal_for_all_buckets_of_a_server_is_heard_by_all() {
-    let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), ManualClock::new()));
-    let date = |seconds: u64| {
-        let time = std::time::UNIX_EPOCH + Duration::from_secs(3_600 + seconds);
-        httpdate::fmt_http_date(time)
-    };
-    let (now, then) = (date(0), date(7));
-    let refusal = [
-        ("date", &*now),
-        ("retry-after", &then),
-        ("x-ratelimit-bucket", "a"),
-        ("x-ratelimit-global", "true"),
-    ];
-    let pauses = pauses_of_two_buckets(&servers, "x-ratelimit-bucket", &refusal);
-    assert_eq!(pauses, [Some(Duration::from_secs(7)); 2]);
-}
-
-/// It gives no time: its callers wait as long as is known of such a server.
-#[test]
-fn the_least_wait_of_a_server_is_for_all_its_buckets() {
-    let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
-    let servers = Servers::with(limiter, |feedback| {
-        feedback.dialects(Dialects::only(Dialect {
-            least_wait: Some(Duration::from_secs(60)),
-            ..Dialect::new("own", &[("acme-bucket", Field::Bucket), ("acme-global", Field::Global)])
-        }))
-    });
-    let refusal = [("acme-bucket", "a"), ("acme-global", "true")];
-    let pauses = pauses_of_two_buckets(&servers, "acme-bucket", &refusal);
-    assert_eq!(pauses, [Some(Duration::from_secs(60)); 2]);
 }
 
 /// As the middleware reports it.

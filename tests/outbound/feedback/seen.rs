@@ -423,13 +423,6 @@ fn each_channel_of_discord_has_a_bucket_for_itself() {
     let users = |id: u32| servers.at("discord.com", &format!("/api/users/{id}"));
     users(1).try_acquire(1).blocking_wait().expect("free").blocking_observe(200u16, &answer("0"));
     users(2).try_acquire(1).blocking_wait().expect_err("the same");
-    // A refusal for all is heard by each of them.
-    let global = [answer("4")[0], ("X-RateLimit-Global", "true"), ("Retry-After", "9")];
-    call(222).expect("free").blocking_observe(429u16, &global);
-    for channel in [111, 222, 251] {
-        let wait = call(channel).expect_err("for all").retry_after();
-        assert_eq!(wait, Some(Duration::from_secs(9)), "{channel}");
-    }
     // They are forgotten when there are many.
     clock.advance(Duration::from_secs(600));
     for channel in 0..5_000 {
