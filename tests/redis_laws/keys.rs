@@ -10,7 +10,7 @@ use tollgate::{
 };
 
 use crate::manual::{Manual, new_key};
-use crate::simulation::random::Random;
+use crate::random::Random;
 use crate::subject::at_once;
 
 const SECOND: Duration = Duration::from_secs(1);

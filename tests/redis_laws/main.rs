@@ -1,5 +1,5 @@
 //! The laws of `tests/laws/` over Redis: the same suite with the same oracles, on real servers that
-//! decide by a manual clock. Also the simulation, which needs such servers too.
+//! decide by a manual clock.
 #![cfg(unix)]
 
 mod ahead;
@@ -20,10 +20,13 @@ mod manual;
 mod measure;
 mod metered;
 mod priorities;
+// Others use more of it.
+#[allow(dead_code)]
+#[path = "../random.rs"]
+mod random;
 mod reports;
 mod settled;
 mod shares;
-mod simulation;
 // One key of many is not tested here.
 #[allow(dead_code)]
 #[macro_use]

@@ -2,22 +2,15 @@
 //! any time, requests that are delayed, lost or answered too late. A real server decides by a
 //! manual clock, and no thread sleeps.
 //!
-//! A seed determines everything but the pace at which a process retries. `FIRST`, `SEEDS` and
-//! `STEPS` choose other runs.
+//! A seed determines everything but the pace at which a process retries.
 
-mod chance;
-// Others use more of it.
-#[allow(dead_code)]
-#[path = "../random.rs"]
-pub(crate) mod random;
-#[allow(dead_code)]
+#[path = "../redis/manual.rs"]
+mod manual;
 mod requests;
 mod run;
 mod wire;
 
-use std::env;
 use std::fmt::Debug;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use run::{Rules, Run};
@@ -27,8 +20,53 @@ use tollgate::{
     SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
+use crate::random::Random;
+use crate::task::attempt;
+use crate::{Played, seeds, steps, take_all, try_or_tell, turns};
+
 const RATE: f64 = 100.0;
 const PLACES: u32 = 7;
+
+impl Random {
+    fn of_thousand(&mut self, likely: u64) -> bool {
+        self.below(1_000) < likely
+    }
+
+    fn one_of<T: Copy>(&mut self, these: &[T]) -> T {
+        these[usize::try_from(self.below(these.len() as u64)).expect("an index")]
+    }
+
+    /// Seldom the longest: lengths of all magnitudes are as likely.
+    fn up_to(&mut self, longest: Duration) -> Duration {
+        let micros = u64::try_from(longest.as_micros()).expect("a time");
+        let micros = micros >> self.below(12);
+        Duration::from_micros(self.below(micros + 1))
+    }
+}
+
+/// The world of a seed.
+struct Fleet<P: Scripted> {
+    rules: Rules<P>,
+    seed: u64,
+}
+
+impl<P: Scripted + Debug> Played for Fleet<P> {
+    type Op = u64;
+    type Ended = ();
+
+    fn play(&self, ops: &[u64]) -> Result<(), String> {
+        let take = |run: &mut Run<P>, op| {
+            run.take(op);
+            Ok(())
+        };
+        let run = take_all(Run::new(self.rules.clone(), self.seed), ops, take)?;
+        attempt(|| run.end()).map(drop)
+    }
+
+    fn show(&self) {
+        println!("    {:?}", self.rules.policy);
+    }
+}
 
 fn try_seeds<P: Scripted<Cost = u32> + Debug>(policy: P, choose: impl Fn(Rules<P>) -> Rules<P>) {
     try_costs(policy, |number| number, |cost| [cost; 2], choose);
@@ -40,25 +78,16 @@ fn try_costs<P: Scripted + Debug>(
     number: fn(P::Cost) -> [u32; 2],
     choose: impl Fn(Rules<P>) -> Rules<P>,
 ) {
-    let of_name = |name, default| {
-        env::var(name).map_or(default, |value| value.parse::<u32>().expect("a number"))
+    let _turn = turns();
+    let fails = |&seed: &u64| {
+        let (policy, mut chance) = (policy.clone(), Random(seed));
+        let (rate, burst) = (RATE, 8.0);
+        let rules =
+            Rules { policy, slower: None, rate, burst, most: None, parts: false, cost, number };
+        let ops = (0..steps(600)).map(|_| chance.next()).collect();
+        try_or_tell(seed, &Fleet { rules: choose(rules), seed }, ops).is_none()
     };
-    let (first, seeds, steps) = (of_name("FIRST", 0), of_name("SEEDS", 14), of_name("STEPS", 600));
-    let fails = |seed: &u32| {
-        let rules = choose(Rules {
-            policy: policy.clone(),
-            slower: None,
-            rate: RATE,
-            burst: 8.0,
-            most: None,
-            parts: false,
-            cost,
-            number,
-        });
-        let run = AssertUnwindSafe(|| Run::new(rules, u64::from(*seed)).run(steps));
-        catch_unwind(run).is_err()
-    };
-    let failed: Vec<_> = (first..first + seeds).filter(fails).collect();
+    let failed: Vec<_> = seeds(14).filter(fails).collect();
     assert!(failed.is_empty(), "seeds {failed:?}");
 }
 

@@ -2,19 +2,19 @@
 
 use std::fmt::Debug;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures::future::FutureExt;
 use tollgate::redis::{RedisGrant, RedisRateLimiter, Scripted, Unavailable};
-use tollgate::{Acquire, Cost, Error, Event, ManualClock, Reservation};
+use tollgate::{Acquire, Clock, Cost, Error, Event, ManualClock, Reservation};
 
-use super::chance::Chance;
+use super::manual::{Manual, new_key};
 use super::requests::Form;
 use super::wire::{Weather, Wire, World, lock, run_tasks};
-use crate::manual::{Manual, new_key};
+use crate::random::Random;
+use crate::task::{Bell, Woken};
 
 mod checks;
 
@@ -25,6 +25,7 @@ type Limiter<P> = RedisRateLimiter<P, Wire>;
 type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// The limits of a policy.
+#[derive(Clone)]
 pub(crate) struct Rules<P: Scripted> {
     pub(crate) policy: P,
     /// The same at half the rate.
@@ -41,21 +42,6 @@ pub(crate) struct Rules<P: Scripted> {
     pub(crate) parts: bool,
 }
 
-#[derive(Debug)]
-struct Flag(AtomicBool);
-
-impl Wake for Flag {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
-impl Flag {
-    fn new() -> Arc<Self> {
-        Arc::new(Self(AtomicBool::new(true)))
-    }
-}
-
 enum What<P: Scripted> {
     Acquire(Acquire<RedisRateLimiter<P, Wire>>),
     Reserve(Boxed<Result<Reservation<RedisRateLimiter<P, Wire>>, Error>>),
@@ -69,7 +55,7 @@ struct Caller<P: Scripted> {
     ahead: Duration,
     /// Its position in its queue, and when it joined.
     entered: Option<(usize, Duration)>,
-    flag: Arc<Flag>,
+    bell: Arc<Bell>,
     what: What<P>,
 }
 
@@ -125,7 +111,7 @@ struct Kinds {
 }
 
 pub(crate) struct Run<P: Scripted> {
-    chance: Chance,
+    chance: Random,
     kinds: Kinds,
     rules: Rules<P>,
     clock: ManualClock,
@@ -149,7 +135,8 @@ pub(crate) struct Run<P: Scripted> {
     excused: Vec<Duration>,
     allowed: Vec<u32>,
     callers: Vec<Caller<P>>,
-    changes: Vec<(Boxed<()>, Arc<Flag>)>,
+    woken: Arc<Woken>,
+    changes: Vec<(Boxed<()>, Arc<Bell>)>,
     grants: Vec<(usize, usize, RedisGrant<P, Wire>)>,
     granted: Vec<Granted>,
     tallies: Vec<Tally>,
@@ -158,11 +145,11 @@ pub(crate) struct Run<P: Scripted> {
 
 impl<P: Scripted + Debug> Run<P> {
     pub(crate) fn new(rules: Rules<P>, seed: u64) -> Self {
-        let mut chance = Chance(seed);
+        let mut chance = Random(seed);
         let clock = ManualClock::new();
         clock.advance(Duration::from_secs(7_200));
         let ms = Duration::from_millis;
-        let pick = |chance: &mut Chance| chance.below(2) == 0;
+        let pick = |chance: &mut Random| chance.below(2) == 0;
         let processes = 1 + usize::try_from(chance.below(4)).expect("few");
         let keys: Vec<_> = (0..1 + chance.below(2)).map(|_| new_key()).collect();
         let weather = Weather {
@@ -193,7 +180,7 @@ impl<P: Scripted + Debug> Run<P> {
         let form = Form { step: 1 + usize::from(rules.parts), width: P::Cost::NUMBERS };
         let lines = processes * keys.len();
         let world = Arc::new(Mutex::new(World {
-            chance: Chance(seed ^ 0xabcd),
+            chance: Random(seed ^ 0xabcd),
             weather: weather.clone(),
             keys: keys.clone(),
             tasks: Vec::new(),
@@ -272,6 +259,7 @@ impl<P: Scripted + Debug> Run<P> {
             weather,
             out_until: Duration::ZERO,
             callers: Vec::new(),
+            woken: Arc::default(),
             changes: Vec::new(),
             grants: Vec::new(),
             granted: Vec::new(),
@@ -280,12 +268,14 @@ impl<P: Scripted + Debug> Run<P> {
         }
     }
 
-    pub(crate) fn run(mut self, steps: u32) {
-        for _ in 0..steps {
-            self.step();
-        }
+    /// After the last operation.
+    pub(crate) fn end(mut self) {
         self.calm_down();
         self.check();
+    }
+
+    fn bell(&self) -> Arc<Bell> {
+        Bell::new(0, &self.woken, &Clock::from(&self.clock))
     }
 
     fn now(&self) -> Duration {
@@ -296,7 +286,9 @@ impl<P: Scripted + Debug> Run<P> {
         (of > 0).then(|| usize::try_from(self.chance.below(of as u64)).expect("an index"))
     }
 
-    fn step(&mut self) {
+    /// An operation is the seed of what happens in it.
+    pub(crate) fn take(&mut self, op: u64) {
+        self.chance = Random(op);
         match self.chance.below(20) {
             0..4 => {
                 let crowd = if self.kinds.crowd > 1_000 { 30 } else { 1 };
@@ -413,14 +405,17 @@ impl<P: Scripted + Debug> Run<P> {
             Err(Error::Store(error)) if error.is_unavailable() && !calm => {}
             Err(error) => panic!("{error}"),
         });
-        self.changes.push((Box::pin(change), Flag::new()));
+        let bell = self.bell();
+        bell.wake_by_ref();
+        self.changes.push((Box::pin(change), bell));
         self.poll_changes();
     }
 
     fn poll_changes(&mut self) {
-        self.changes.retain_mut(|(change, flag)| {
-            !flag.0.swap(false, Ordering::SeqCst) || {
-                let waker = Waker::from(Arc::clone(flag));
+        self.changes.retain_mut(|(change, bell)| {
+            bell.rung().is_none() || {
+                bell.reset();
+                let waker = Waker::from(Arc::clone(bell));
                 change.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()
             }
         });
@@ -450,8 +445,8 @@ impl<P: Scripted + Debug> Run<P> {
             }
             _ => What::Acquire(limiter.acquire(price).ahead_by(ahead)),
         };
-        let (entered, flag) = (None, Flag::new());
-        let caller = Caller { line, cost, patience, ahead, entered, flag, what };
+        let (entered, bell) = (None, self.bell());
+        let caller = Caller { line, cost, patience, ahead, entered, bell, what };
         self.callers.push(caller);
         if self.chance.below(4) > 0 {
             self.poll(self.callers.len() - 1);
@@ -466,14 +461,14 @@ impl<P: Scripted + Debug> Run<P> {
             self.orders += 1;
             self.tallies[caller.line].entered += 1;
         }
-        caller.flag.0.store(false, Ordering::SeqCst);
-        let waker = Waker::from(Arc::clone(&caller.flag));
+        caller.bell.reset();
+        let waker = Waker::from(Arc::clone(&caller.bell));
         let context = &mut Context::from_waker(&waker);
         let over = match &mut caller.what {
             What::Acquire(acquire) => acquire.poll_unpin(context),
             What::Reserve(reserve) => match reserve.as_mut().poll(context) {
                 Poll::Ready(Ok(place)) => {
-                    caller.flag.0.store(true, Ordering::SeqCst);
+                    caller.bell.wake_by_ref();
                     caller.what = What::Placed(place);
                     return;
                 }
@@ -484,7 +479,7 @@ impl<P: Scripted + Debug> Run<P> {
                 let mut caller = self.callers.swap_remove(index);
                 let What::Placed(place) = caller.what else { unreachable!() };
                 caller.what = What::Acquire(place.wait());
-                caller.flag.0.store(true, Ordering::SeqCst);
+                caller.bell.wake_by_ref();
                 self.callers.push(caller);
                 return;
             }
@@ -590,9 +585,11 @@ impl<P: Scripted + Debug> Run<P> {
     fn poll_woken(&mut self) {
         self.poll_changes();
         for index in (0..self.callers.len()).rev() {
-            if self.callers.get(index).is_some_and(|caller| {
-                caller.entered.is_some() && caller.flag.0.load(Ordering::SeqCst)
-            }) {
+            if self
+                .callers
+                .get(index)
+                .is_some_and(|caller| caller.entered.is_some() && caller.bell.rung().is_some())
+            {
                 self.poll(index);
             }
         }

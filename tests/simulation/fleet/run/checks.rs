@@ -6,9 +6,9 @@ use futures::future::FutureExt;
 use tollgate::Event;
 use tollgate::redis::{RedisRateLimiter, Scripted, State};
 
+use super::super::manual::Manual;
 use super::super::wire::lock;
 use super::{Granted, Run};
-use crate::manual::Manual;
 
 impl<P: Scripted + std::fmt::Debug> Run<P> {
     pub(super) fn check(&self) {

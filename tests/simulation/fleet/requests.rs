@@ -11,16 +11,6 @@ pub(crate) struct Form {
     pub(crate) width: usize,
 }
 
-/// A call that was booked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Booked {
-    pub(crate) cost: u32,
-    /// In microseconds.
-    pub(crate) wait: u64,
-    /// The lower bits of the number of its charge.
-    pub(crate) sequence: u32,
-}
-
 /// What a request is to do: behind its head, and the rules.
 fn todo(request: &Request) -> &[u8] {
     let request = &request.arguments[0];
@@ -49,23 +39,18 @@ impl Form {
         calls.flat_map(|(_, run)| vec![number(&run[21..]); number(run) as usize]).collect()
     }
 
-    /// The calls of a request for permits that were booked.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the lower bits
-    pub(crate) fn booked(&self, request: &Request, reply: &Reply) -> Vec<Booked> {
+    /// The calls of a request for permits that were booked: their costs, and their waits in microseconds.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a wait
+    pub(crate) fn booked(&self, request: &Request, reply: &Reply) -> Vec<(u32, u64)> {
         if is_mismatch(reply) {
             return Vec::new();
         }
-        let mut sequence = reply.0[0] as u64 as u32;
         let waits: Vec<_> =
             reply.0[1..].chunks_exact(self.step).map(|call| call[0] as u64).collect();
         let costs = self.costs(request);
         assert_eq!(costs.len(), waits.len());
-        let booked = costs.into_iter().zip(waits).filter(|(_, wait)| wait & 3 == 0);
-        let booked = booked.map(|(cost, wait)| {
-            sequence = sequence.wrapping_add(1);
-            Booked { cost, wait: wait >> 2, sequence }
-        });
-        booked.collect()
+        let calls = costs.into_iter().zip(waits);
+        calls.filter(|(_, wait)| wait & 3 == 0).map(|(cost, wait)| (cost, wait >> 2)).collect()
     }
 
     /// The changes that a request asks for, each with what follows its letter, as `limit.lua` says.

@@ -10,9 +10,9 @@ use futures::future::FutureExt;
 use tollgate::ManualClock;
 use tollgate::redis::{Connection, Effect, Failure, Reply, Request, Task};
 
-use super::chance::Chance;
+use super::manual::Manual;
 use super::requests::{Form, is_mismatch, is_take, number};
-use crate::manual::Manual;
+use crate::random::Random;
 
 /// A charge of the server to a queue, as the connection has seen it.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct Weather {
 }
 
 pub(crate) struct World {
-    pub(crate) chance: Chance,
+    pub(crate) chance: Random,
     pub(crate) weather: Weather,
     pub(crate) keys: Vec<String>,
     /// By the process that runs them.
@@ -131,9 +131,9 @@ impl Wire {
         let now = self.clock.elapsed();
         // The server knows whole microseconds.
         let server = Duration::from_micros(u64::try_from(now.as_micros()).expect("a time"));
-        let booked = self.form.booked(request, reply).into_iter().map(|booked| {
-            let due = server + Duration::from_micros(booked.wait);
-            Charged { line, cost: booked.cost, due, answered: false, late: now }
+        let booked = self.form.booked(request, reply).into_iter().map(|(cost, wait)| {
+            let due = server + Duration::from_micros(wait);
+            Charged { line, cost, due, answered: false, late: now }
         });
         booked.collect()
     }
