@@ -17,9 +17,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd};
 use support::server::Server;
 use tokio::runtime::Runtime;
-use tollgate::redis::{
-    Connection, Failure, Reconnecting, RedisRateLimiter, Reply, Request, Scripted,
-};
+use tollgate::redis::{Connection, Reconnecting, RedisRateLimiter, Request, Scripted, StoreError};
 use tollgate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, Rate, Same, SlidingWindowCounter, SlidingWindowLog,
     SmoothBursty, SmoothWarmingUp, TokenBucket,
@@ -40,7 +38,7 @@ struct Tap {
 }
 
 impl Connection for Tap {
-    fn run(&self, request: &Request) -> impl Future<Output = Result<Reply, Failure>> + Send {
+    fn run(&self, request: &Request) -> impl Future<Output = Result<Vec<f64>, StoreError>> + Send {
         *self.last.lock().expect("no panic") = Some(request.command(false));
         self.connection.run(request)
     }

@@ -47,11 +47,9 @@ pub use builder::RedisRateLimiterBuilder;
 #[cfg(feature = "redis-cluster")]
 pub use connection::cluster::Cluster;
 pub use connection::reconnecting::Reconnecting;
-pub use connection::{Connection, Effect, Failure, Reply, Request, Script, Task};
+pub use connection::{Connection, Request};
 pub use context::{Counters, Unavailable};
 pub use grant::RedisGrant;
 pub use health::State;
 pub use limiter::{KeyState, RedisRateLimiter};
-#[doc(hidden)]
-pub use script::Rules;
 pub use script::Scripted;

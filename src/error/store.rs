@@ -18,49 +18,36 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug)]
 pub struct StoreError {
-    key: Arc<str>,
-    failure: Failure,
-}
-
-/// Whether a failed request may have taken effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Effect {
-    /// It had no effect, and may be sent again.
-    None,
-    /// It may have taken effect: its permits count as charged.
-    Unknown,
-}
-
-/// Why a request has no reply.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Failure {
-    /// Whether it may have taken effect.
-    pub effect: Effect,
+    /// Empty until the limiter adds it.
+    pub(crate) key: Arc<str>,
+    pub(crate) may_have_charged: bool,
     /// The key is at fault, not the server: it holds something else.
-    pub key: bool,
-    /// The cause.
-    pub source: Arc<dyn std::error::Error + Send + Sync>,
-}
-
-impl Failure {
-    /// A failure of the server, or of the way to it.
-    #[must_use]
-    pub fn new(effect: Effect, source: Box<dyn std::error::Error + Send + Sync>) -> Self {
-        Self { effect, key: false, source: source.into() }
-    }
+    pub(crate) is_of_key: bool,
+    pub(crate) source: Arc<dyn std::error::Error + Send + Sync>,
 }
 
 impl StoreError {
-    pub(crate) fn new(key: &Arc<str>, failure: Failure) -> Self {
-        Self { key: Arc::clone(key), failure }
+    /// For a [`Connection`](crate::redis::Connection): the request was not carried out, and may be sent again.
+    #[must_use]
+    pub fn refused(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let (key, source) = ("".into(), source.into().into());
+        Self { key, may_have_charged: false, is_of_key: false, source }
     }
 
-    /// For a call that was not sent, because earlier requests got no reply.
-    pub(crate) fn unsent(&self, key: &Arc<str>) -> Self {
-        let failure = Failure { effect: Effect::None, key: false, ..self.failure.clone() };
-        Self::new(key, failure)
+    /// For a [`Connection`](crate::redis::Connection): there is no reply, so the request may have been carried out.
+    #[must_use]
+    pub fn lost(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { may_have_charged: true, ..Self::refused(source) }
+    }
+
+    /// For callers at `key`.
+    pub(crate) fn at(&self, key: &Arc<str>) -> Self {
+        Self { key: Arc::clone(key), ..self.clone() }
+    }
+
+    /// For a call that was not sent.
+    pub(crate) fn unsent(self) -> Self {
+        Self { may_have_charged: false, is_of_key: false, ..self }
     }
 
     /// The key of the limiter.
@@ -73,13 +60,13 @@ impl StoreError {
     /// taken.
     #[must_use]
     pub fn may_have_charged(&self) -> bool {
-        self.failure.effect == Effect::Unknown && self.is_unavailable()
+        self.may_have_charged && self.is_unavailable()
     }
 
     /// Whether Redis cannot be reached. Otherwise the key is at fault.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        !self.failure.key
+        !self.is_of_key
     }
 }
 
@@ -99,7 +86,7 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.failure.source)
+        Some(&*self.source)
     }
 }
 
@@ -121,12 +108,11 @@ mod tests {
     #[test]
     fn an_error_is_its_key_and_its_kind_whatever_its_cause() {
         let (first, second) = (Arc::from("first"), Arc::from("second"));
-        let cause = |text: &str| Failure::new(Effect::Unknown, text.into());
-        let lost = StoreError::new(&first, cause("a reset"));
-        assert_eq!(lost, StoreError::new(&first, cause("a timeout")));
-        let foreign = StoreError::new(&first, Failure { key: true, ..cause("a list") });
+        let lost = StoreError::lost("a reset").at(&first);
+        assert_eq!(lost, StoreError::lost("a timeout").at(&first));
+        let foreign = StoreError { is_of_key: true, ..StoreError::lost("a list").at(&first) };
         assert_eq!((foreign.may_have_charged(), foreign.is_unavailable()), (false, false));
-        let others = [lost.unsent(&first), lost.unsent(&second), foreign];
+        let others = [lost.clone().unsent(), lost.at(&second).unsent(), foreign];
         assert!(others.iter().all(|other| *other != lost), "{others:?}");
 
         // The cause of both is the same.

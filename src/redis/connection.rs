@@ -19,13 +19,11 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::runtime::{Builder, Handle};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::error::store::StoreError;
 use crate::sync::Mutex;
-pub use failure::{Effect, Failure};
-pub use request::{Reply, Request, Script};
+pub use request::Request;
+pub(crate) use request::Script;
 pub(crate) use request::{next_number, random};
-
-/// A task that sends requests.
-pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A connection over which a [`RedisRateLimiter`](super::RedisRateLimiter) runs its scripts.
 ///
@@ -47,11 +45,11 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[diagnostic::on_unimplemented(note = "pass `Reconnecting::open(url)?`")]
 pub trait Connection: Clone + Send + Sync + 'static {
     /// Runs a script, and answers within [`Request::deadline`].
-    fn run(&self, request: &Request) -> impl Future<Output = Result<Reply, Failure>> + Send;
+    fn run(&self, request: &Request) -> impl Future<Output = Result<Vec<f64>, StoreError>> + Send;
 
     /// Runs a task, which calls [`run`](Self::run). By default on a thread of this crate, in a tokio runtime of
     /// its own. A test whose time is simulated runs it elsewhere: under `tokio::time::pause` by `tokio::spawn`.
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         spawn(task);
     }
 }
@@ -77,10 +75,10 @@ pub(crate) async fn send(
 }
 
 impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         let connection = self.clone();
         let send = move |command| send(connection.clone(), command);
-        exchange(request, request.idle[0], send, Failure::from).await
+        exchange(request, request.idle[0], send, StoreError::from).await
     }
 }
 
@@ -90,16 +88,16 @@ pub(crate) async fn exchange<F>(
     request: &Request,
     is_idle: bool,
     send: impl Fn(Cmd) -> F + Clone + Send + Sync + 'static,
-    failure: impl Fn(RedisError) -> Failure,
-) -> Result<Reply, Failure>
+    failure: impl Fn(RedisError) -> StoreError,
+) -> Result<Vec<f64>, StoreError>
 where
     F: Future<Output = Result<Value, RedisError>> + Send + 'static,
 {
     let end = Instant::now() + request.deadline;
     if is_idle {
         wake(request, &send).await.map_err(|error| match error {
-            Some(error) => Failure { effect: Effect::None, ..failure(error) },
-            None => Failure { effect: Effect::None, ..Failure::late(request.deadline / 2) },
+            Some(error) => failure(error).unsent(),
+            None => StoreError::late(request.deadline / 2).unsent(),
         })?;
     }
     let outcome = timeout_at(end, evaluate(request, &send)).await;
@@ -110,7 +108,7 @@ where
             tokio::spawn(check(send.clone(), Arc::clone(&request.key)));
         }
     }
-    let value = outcome.map_err(|_| Failure::late(request.deadline))?.map_err(failure)?;
+    let value = outcome.map_err(|_| StoreError::late(request.deadline))?.map_err(failure)?;
     let reply = request.reply(value);
     if reply.is_err() {
         tokio::spawn(close(send.clone(), Arc::clone(&request.key)));

@@ -218,7 +218,6 @@ impl Trouble {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::store::{Effect, Failure};
 
     const DEADLINE: Duration = Duration::from_millis(500);
 
@@ -227,7 +226,7 @@ mod tests {
     }
 
     fn error() -> StoreError {
-        StoreError::new(&"key".into(), Failure::new(Effect::None, "away".into()))
+        StoreError::refused("away").at(&"key".into())
     }
 
     /// Down at the deadline after the last reply, or after the first request that failed if that was sent later.

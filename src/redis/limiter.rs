@@ -4,15 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::connection::Connection;
 use super::connection::reconnecting::Reconnecting;
-use super::connection::{Connection, Effect, Failure};
 use super::context::Counters;
 use super::health::State;
 use super::line::change::{KeyChange, Report};
 use super::script::Scripted;
 use super::shared::{Keys, SharedKey};
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::error::{Error, store::StoreError};
 use crate::limiter::Limiter;
 #[cfg(feature = "metrics")]
 use crate::observe;
@@ -378,8 +378,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     pub(super) fn lost(&self) -> Error {
-        let lost = Failure::new(Effect::None, "the request got no reply".into());
-        lost.error(&self.shared.key).into()
+        let lost = StoreError::refused("the request got no reply");
+        lost.at(&self.shared.key).into()
     }
 
     crate::limiter::forward! {

@@ -7,7 +7,7 @@ pub(super) mod wire;
 use std::sync::{Arc, LazyLock};
 
 pub use policies::Scripted;
-pub use rules::Rules;
+pub(crate) use rules::Rules;
 
 use super::connection::Script;
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use futures::poll;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tollgate::redis::{
-    Connection, Failure, Reconnecting, RedisGrant, RedisRateLimiter, Reply, Request, Scripted,
+    Connection, Reconnecting, RedisGrant, RedisRateLimiter, Request, Scripted, StoreError,
 };
 use tollgate::{Error, Rate, Rated};
 
@@ -54,7 +54,7 @@ struct Timed {
 }
 
 impl Connection for Timed {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         let start = Instant::now();
         let outcome = self.connection.run(request).await;
         self.longest.fetch_max(micros(start.elapsed()), Relaxed);

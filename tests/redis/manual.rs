@@ -5,16 +5,16 @@
 mod support;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::future::{Future, ready};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use futures::future::BoxFuture;
+use redis::{Arg, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tollgate::ManualClock;
-use tollgate::redis::{Connection, Failure, Reply, Request, Script, Task};
+use tollgate::redis::{Connection, Request, StoreError};
 
 use support::server::Server;
 
@@ -99,12 +99,12 @@ impl Manual {
 }
 
 impl Connection for Manual {
-    fn run(&self, request: &Request) -> impl Future<Output = Result<Reply, Failure>> + Send {
+    fn run(&self, request: &Request) -> impl Future<Output = Result<Vec<f64>, StoreError>> + Send {
         let answer = with_link(|link| link.evaluate(request, self.time()));
-        ready(answer.map_err(Failure::from).and_then(|value| request.reply(value)))
+        ready(answer.map_err(StoreError::from).and_then(|value| request.reply(value)))
     }
 
-    fn spawn(&self, mut task: Task) {
+    fn spawn(&self, mut task: BoxFuture<'static, ()>) {
         // All its replies are ready at once, but it yields between two requests.
         while task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {}
     }
@@ -119,9 +119,8 @@ pub(crate) fn new_key() -> String {
 /// The state of one thread: its server and connection.
 struct Link {
     connection: redis::Connection,
-    /// Text and digest of each script that takes the time as an argument, by the digest of the
-    /// original.
-    scripts: HashMap<String, (String, String)>,
+    /// Text and digest of the script, which takes the time as an argument.
+    script: Option<(String, String)>,
     // The last field, as it may hold the last reference to the server.
     _server: Arc<Server>,
 }
@@ -137,15 +136,12 @@ impl Link {
         });
         drop(shared);
         let connection = server.client().get_connection().expect("a server that has come up");
-        Self { connection, scripts: HashMap::new(), _server: server }
+        Self { connection, script: None, _server: server }
     }
 
     /// No other thread changes a script meanwhile, so it runs at most once.
     fn evaluate(&mut self, request: &Request, time: (u64, u32)) -> Result<Value, RedisError> {
-        let digest = request.script.digest();
-        if !self.scripts.contains_key(digest) {
-            self.scripts.insert(digest.to_owned(), with_the_time(&request.script));
-        }
+        let (text, digest) = self.script.get_or_insert_with(|| with_the_time(request));
         let mut evaluate = |name, script: &str| {
             let mut command = Cmd::new();
             command.arg(name).arg(script).arg(3).arg(&*request.key).arg(time.0).arg(time.1);
@@ -154,7 +150,6 @@ impl Link {
             }
             command.query::<Value>(&mut self.connection)
         };
-        let (text, digest) = &self.scripts[digest];
         match evaluate("EVALSHA", digest) {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 evaluate("EVAL", text)
@@ -166,8 +161,10 @@ impl Link {
     }
 }
 
-fn with_the_time(script: &Script) -> (String, String) {
-    let mut text = script.text().to_owned();
+fn with_the_time(request: &Request) -> (String, String) {
+    let command = request.command(true);
+    let Some(Arg::Simple(text)) = command.args_iter().nth(1) else { panic!("EVAL has a text") };
+    let mut text = String::from_utf8(text.to_vec()).expect("Lua");
     for [line, ours] in [TIME, READ, EXPIRY] {
         assert!(text.contains(line), "{line} is not in\n{text}");
         text = text.replace(line, ours);

@@ -7,9 +7,9 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::SingleNodeRoutingInfo;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
-use super::failure::{Effect, Failure};
-use super::request::{Reply, Request};
+use super::request::Request;
 use super::{Connection, exchange};
+use crate::error::store::StoreError;
 
 /// A [`ClusterConnection`] that follows `ASK`. While a slot migrates, a key of it may be on either node, and the
 /// old node redirects requests to the new one without charging them.
@@ -79,14 +79,12 @@ fn other_node(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
 
 /// When redis-rs refreshes the topology and finds no node, it ends all requests in flight with the error of the
 /// last node that it tried. A request itself never connects, so "connection refused" is such an error.
-fn failure(error: RedisError) -> Failure {
-    let is_of_search = error.is_connection_refusal();
-    let failure = Failure::from(error);
-    if is_of_search { Failure { effect: Effect::Unknown, ..failure } } else { failure }
+fn failure(error: RedisError) -> StoreError {
+    if error.is_connection_refusal() { StoreError::lost(error) } else { error.into() }
 }
 
 impl Connection for Cluster {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         let cluster = self.clone();
         let send = move |command| {
             let cluster = cluster.clone();

@@ -1,39 +1,32 @@
 //! Why a request has no reply, and whether it may have been carried out.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::store::StoreError;
-pub use crate::error::store::{Effect, Failure};
 
-impl Failure {
+impl StoreError {
     /// A key that holds something else.
     pub(crate) fn foreign() -> Self {
-        let why = "another kind of policy, or another format".into();
-        Self { key: true, ..Self::new(Effect::None, why) }
+        let why = "another kind of policy, or another format";
+        Self { is_of_key: true, ..Self::refused(why) }
     }
 
     pub(crate) fn strange(answer: &impl std::fmt::Debug) -> Self {
-        Self::new(Effect::Unknown, format!("the script answered {answer:?}").into())
+        Self::lost(format!("the script answered {answer:?}"))
     }
 
     pub(crate) fn out_of_step() -> Self {
-        Self::new(Effect::Unknown, "the reply to another request: one was lost on its way".into())
+        Self::lost("the reply to another request: one was lost on its way")
     }
 
     pub(crate) fn late(deadline: Duration) -> Self {
-        Self::new(Effect::Unknown, format!("no answer within {deadline:?}").into())
-    }
-
-    /// The error for callers at `key`.
-    pub(crate) fn error(&self, key: &Arc<str>) -> StoreError {
-        StoreError::new(key, self.clone())
+        Self::lost(format!("no answer within {deadline:?}"))
     }
 }
 
-impl From<RedisError> for Failure {
+impl From<RedisError> for StoreError {
     /// A script writes once, as the last step that can fail: after an error that the server is known to send, and
     /// without a connection, nothing was written. Another error reply may come from a proxy that has lost the
     /// server's reply; an error of another kind may be one with which redis-rs ends requests in flight when it
@@ -42,14 +35,14 @@ impl From<RedisError> for Failure {
         let refused = is_refusal(&error)
             || error.is_connection_refusal()
             || error.kind() == ErrorKind::ClusterConnectionNotFound;
-        let effect = if refused { Effect::None } else { Effect::Unknown };
         let said = said_in_script(&error);
         // A script that fails on the content of the key is not the server's fault either.
         let stumbled = said.or(error.detail()).is_some_and(|text| text.starts_with("user_script"));
-        let key = error.code() == Some("WRONGTYPE")
+        let is_of_key = error.code() == Some("WRONGTYPE")
             || said.is_some_and(|text| text.starts_with("WRONGTYPE "))
             || stumbled;
-        Self { effect, key, source: Arc::new(error) }
+        let failure = if refused { Self::refused(error) } else { Self::lost(error) };
+        Self { is_of_key, ..failure }
     }
 }
 
@@ -132,17 +125,17 @@ mod tests {
 
     use super::*;
 
-    fn effect(error: impl Into<RedisError>) -> Effect {
-        Failure::from(error.into()).effect
+    fn is_lost(error: impl Into<RedisError>) -> bool {
+        StoreError::from(error.into()).may_have_charged()
     }
 
     #[test]
     fn only_what_is_certain_is_sent_again() {
         for kind in [ServerErrorKind::Ask, ServerErrorKind::NoPerm, ServerErrorKind::ReadOnly] {
-            assert_eq!(effect((ErrorKind::Server(kind), "")), Effect::None, "{kind:?}");
+            assert!(!is_lost((ErrorKind::Server(kind), "")), "{kind:?}");
         }
         let unknown_to_redis_rs = redis::make_extension_error("OOM".to_owned(), None);
-        assert_eq!(effect(unknown_to_redis_rs), Effect::None);
+        assert!(!is_lost(unknown_to_redis_rs));
         for said in [
             "NOSCRIPT No matching script.",
             "MISCONF Errors writing to the AOF file: No space left on device",
@@ -154,13 +147,13 @@ mod tests {
             "ERR The user executing the script can't run this command or subcommand",
             "ERR Error running script (call to f_5f): @user_script: 1: Script killed by user",
         ] {
-            assert_eq!(effect(failed(said)), Effect::None, "{said}");
+            assert!(!is_lost(failed(said)), "{said}");
         }
         for said in ["ERR timed out", "TIMEOUT", "upstream failure", "UNKNOWN code", "ERR"] {
-            assert_eq!(effect(failed(said)), Effect::Unknown, "{said}");
+            assert!(is_lost(failed(said)), "{said}");
         }
-        assert_eq!(effect(std::io::Error::from(ConnectionRefused)), Effect::None);
-        assert_eq!(effect((ErrorKind::ClusterConnectionNotFound, "")), Effect::None);
+        assert!(!is_lost(std::io::Error::from(ConnectionRefused)));
+        assert!(!is_lost((ErrorKind::ClusterConnectionNotFound, "")));
         for kind in [
             ErrorKind::AuthenticationFailed,
             ErrorKind::Client,
@@ -168,7 +161,7 @@ mod tests {
             ErrorKind::Io,
             ErrorKind::Parse,
         ] {
-            assert_eq!(effect((kind, "")), Effect::Unknown, "{kind:?}");
+            assert!(is_lost((kind, "")), "{kind:?}");
         }
     }
 
@@ -227,8 +220,9 @@ mod tests {
             ] {
                 let error = failed(&said);
                 assert_eq!(is_demoted(&error), leave, "{said}");
-                let failure = Failure::from(error);
-                assert_eq!((failure.effect, failure.key), (Effect::None, of_key), "{said}");
+                let failure = StoreError::from(error);
+                let is = (failure.may_have_charged(), !failure.is_unavailable());
+                assert_eq!(is, (false, of_key), "{said}");
             }
         }
     }

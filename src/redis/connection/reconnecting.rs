@@ -11,9 +11,10 @@ use redis::{AsyncConnectionConfig, Client, RedisError};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::failure::{Effect, Failure, ends_connection};
-use super::request::{Reply, Request};
+use super::failure::ends_connection;
+use super::request::Request;
 use super::{Connection, echo, evaluate, is_echo, next_number, send, spawn};
+use crate::error::store::StoreError;
 use crate::sync::Mutex;
 
 /// How long connecting may take by default.
@@ -32,7 +33,7 @@ const MAX_REQUESTS: usize = 512;
 /// connection first, so that no request is lost with it.
 ///
 /// ```no_run
-/// use tollgate::redis::{RedisRateLimiter, Reconnecting};
+/// use tollgate::redis::{Reconnecting, RedisRateLimiter};
 /// use tollgate::{Rate, SmoothBursty};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -62,7 +63,7 @@ struct Current {
     renewal: Option<Renewal>,
 }
 
-type Renewal = watch::Receiver<Option<Result<Arc<Open>, Failure>>>;
+type Renewal = watch::Receiver<Option<Result<Arc<Open>, StoreError>>>;
 
 struct Open {
     connection: MultiplexedConnection,
@@ -165,7 +166,7 @@ impl Reconnecting {
         self.state.made.load(Ordering::Relaxed)
     }
 
-    async fn connection(&self, request: &Request) -> Result<Arc<Open>, Failure> {
+    async fn connection(&self, request: &Request) -> Result<Arc<Open>, StoreError> {
         let mut renewal = {
             let mut current = self.state.current.lock();
             let is_idle =
@@ -177,9 +178,7 @@ impl Reconnecting {
         };
         let outcome = renewal.wait_for(Option::is_some).await;
         let outcome = outcome.ok().and_then(|outcome| outcome.clone());
-        outcome.unwrap_or_else(|| {
-            Err(Failure::new(Effect::None, "the task that connects has ended".into()))
-        })
+        outcome.unwrap_or_else(|| Err(StoreError::refused("the task that connects has ended")))
     }
 
     /// The task that makes the next connection, or finds that the last one answers.
@@ -203,7 +202,7 @@ impl Reconnecting {
         renewal
     }
 
-    async fn connect(&self) -> Result<Arc<Open>, Failure> {
+    async fn connect(&self) -> Result<Arc<Open>, StoreError> {
         let connected = timeout(self.connect_timeout, (self.state.connect)()).await;
         let connection = connected.map_err(|_| not_connected(self.connect_timeout))??;
         self.state.made.fetch_add(1, Ordering::Relaxed);
@@ -211,17 +210,17 @@ impl Reconnecting {
     }
 }
 
-fn not_connected(time: Duration) -> Failure {
-    Failure::new(Effect::None, format!("not connected within {time:?}").into())
+fn not_connected(time: Duration) -> StoreError {
+    StoreError::refused(format!("not connected within {time:?}"))
 }
 
 impl Connection for Reconnecting {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         let end = Instant::now() + request.deadline;
         // Nothing is sent yet, however that ends.
         let open = timeout_at(end, self.connection(request)).await;
         let open = open.unwrap_or_else(|_| Err(not_connected(request.deadline)));
-        let open = open.map_err(|failure| Failure { effect: Effect::None, ..failure })?;
+        let open = open.map_err(StoreError::unsent)?;
         let sent = Instant::now();
         let outcome = evaluate(request, |command| send(open.connection.clone(), command));
         let outcome = timeout_at(end, outcome).await;
@@ -230,10 +229,10 @@ impl Connection for Reconnecting {
             Ok(Err(error)) if !ends_connection(&error) => return Err(error.into()),
             // It has mostly waited for the connection.
             Err(_) if sent.elapsed() < request.deadline / 2 => {
-                return Err(Failure::late(request.deadline));
+                return Err(StoreError::late(request.deadline));
             }
-            Ok(outcome) => outcome.map_err(Failure::from).and_then(|value| request.reply(value)),
-            Err(_) => Err(Failure::late(request.deadline)),
+            Ok(outcome) => outcome.map_err(StoreError::from).and_then(|value| request.reply(value)),
+            Err(_) => Err(StoreError::late(request.deadline)),
         };
         // If it is lost or out of step, the next request makes a new one, unless another has.
         reply.inspect_err(|_| {

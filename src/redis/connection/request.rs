@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::failure::Failure;
+use crate::error::store::StoreError;
 
 /// Where the number of a request is in its first argument.
 const NUMBER: Range<usize> = 0..4;
@@ -18,10 +18,12 @@ pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// A script: its text, and the digest by which the server knows it.
+/// A script.
 #[derive(Debug)]
-pub struct Script {
+pub(crate) struct Script {
+    /// What `EVAL` takes.
     text: String,
+    /// What `EVALSHA` takes.
     digest: String,
 }
 
@@ -29,18 +31,6 @@ impl Script {
     pub(crate) fn new(text: String) -> Self {
         let digest = redis::Script::new(&text).get_hash().to_owned();
         Self { text, digest }
-    }
-
-    /// What `EVAL` takes.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// What `EVALSHA` takes.
-    #[must_use]
-    pub fn digest(&self) -> &str {
-        &self.digest
     }
 }
 
@@ -61,9 +51,8 @@ pub(crate) fn next_number() -> u32 {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request {
-    /// The script.
-    pub script: Arc<Script>,
-    /// Its only key.
+    script: Arc<Script>,
+    /// The only key of its script.
     pub key: Arc<str>,
     /// The arguments.
     pub arguments: Vec<Vec<u8>>,
@@ -92,8 +81,8 @@ impl Request {
     #[must_use]
     pub fn command(&self, whole: bool) -> Cmd {
         let (name, script) = match whole {
-            true => ("EVAL", self.script.text()),
-            false => ("EVALSHA", self.script.digest()),
+            true => ("EVAL", &self.script.text),
+            false => ("EVALSHA", &self.script.digest),
         };
         let mut command = Cmd::with_capacity(4 + self.arguments.len(), 256);
         command.arg(name).arg(script).arg(1).arg(&*self.key);
@@ -110,34 +99,27 @@ impl Request {
     /// If it is the reply to another request, or none of this crate's scripts. Then a reply was lost on its way,
     /// and this connection gives each later reply to the wrong request: close it. Nothing is granted by such a
     /// reply; its own request counts as lost.
-    pub fn reply(&self, value: Value) -> Result<Reply, Failure> {
-        let (number, reply) = Reply::read(value)?;
-        if number == self.number { Ok(reply) } else { Err(Failure::out_of_step()) }
+    pub fn reply(&self, value: Value) -> Result<Vec<f64>, StoreError> {
+        let (number, reply) = read(value)?;
+        if number == self.number { Ok(reply) } else { Err(StoreError::out_of_step()) }
     }
 }
 
-/// The reply of a script: numbers.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reply(pub Vec<f64>);
-
-impl Reply {
-    /// The number of the request, and the reply: four bytes, and eight for each number.
-    fn read(value: Value) -> Result<(u32, Self), Failure> {
-        if let Value::BulkString(bytes) = &value
-            && let Some((number, numbers)) = bytes.split_first_chunk::<4>()
-            && let (numbers, []) = numbers.as_chunks::<8>()
-        {
-            let numbers = numbers.iter().map(|number| f64::from_le_bytes(*number));
-            return Ok((u32::from_le_bytes(*number), Self(numbers.collect())));
-        }
-        Err(Failure::strange(&value))
+/// The number of the request, and the reply: four bytes, and eight for each number.
+fn read(value: Value) -> Result<(u32, Vec<f64>), StoreError> {
+    if let Value::BulkString(bytes) = &value
+        && let Some((number, numbers)) = bytes.split_first_chunk::<4>()
+        && let (numbers, []) = numbers.as_chunks::<8>()
+    {
+        let numbers = numbers.iter().map(|number| f64::from_le_bytes(*number));
+        return Ok((u32::from_le_bytes(*number), numbers.collect()));
     }
+    Err(StoreError::strange(&value))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::redis::connection::Effect;
 
     fn text(bytes: &[u8]) -> Value {
         Value::BulkString(bytes.into())
@@ -148,14 +130,18 @@ mod tests {
         let number = 7u32.to_le_bytes();
         let numbers = [4_503_599_627_370_497.0f64, -1.0].map(f64::to_le_bytes);
         let bytes = [&number[..], numbers.as_flattened()].concat();
-        let reply = Reply::read(text(&bytes)).expect("a reply");
-        assert_eq!(reply, (7, Reply(vec![4_503_599_627_370_497.0, -1.0])));
-        assert_eq!(Reply::read(text(&number)).expect("a reply"), (7, Reply(vec![])));
+        let reply = read(text(&bytes)).expect("a reply");
+        assert_eq!(reply, (7, vec![4_503_599_627_370_497.0, -1.0]));
+        assert_eq!(read(text(&number)).expect("a reply"), (7, vec![]));
         let others = [Value::Nil, Value::Okay, Value::Int(7), text(b""), text(&bytes[..11])];
         for value in others.into_iter().chain([Value::Array(vec![text(&bytes)])]) {
-            let failure = Reply::read(value.clone()).expect_err("a failure");
+            let failure = read(value.clone()).expect_err("a failure");
             // Its permits may have been charged.
-            assert_eq!((failure.effect, failure.key), (Effect::Unknown, false), "{value:?}");
+            assert_eq!(
+                (failure.may_have_charged(), failure.is_unavailable()),
+                (true, true),
+                "{value:?}"
+            );
         }
     }
 
@@ -175,9 +161,9 @@ mod tests {
         assert_eq!(one.arguments[1], [1; 32]);
         assert_eq!(request(&[9; 3]).arguments[0], [9; 3]);
         let reply = |request: &Request| text(&request.number.to_le_bytes());
-        assert_eq!(one.reply(reply(&one)).expect("its own"), Reply(vec![]));
+        assert_eq!(one.reply(reply(&one)).expect("its own"), vec![]);
         let failure = one.reply(reply(&other)).expect_err("another's");
-        assert_eq!((failure.effect, failure.key), (Effect::Unknown, false));
+        assert_eq!((failure.may_have_charged(), failure.is_unavailable()), (true, true));
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl<P: Scripted> KeyLine<P> {
             return refused(error.into());
         }
         if let Some(error) = self.context.health.down() {
-            return Err(self.without_redis(error.unsent(&self.key)));
+            return Err(self.without_redis(error.at(&self.key).unsent()));
         }
         if let Some(deadline) = deadline
             && let Some((due, part)) = self.pacing.refuses(now, cost, deadline)

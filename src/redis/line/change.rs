@@ -9,7 +9,6 @@ use super::roster::{BATCH, Booking};
 use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::policy::{Cost, Quota};
-use crate::redis::connection::Reply;
 use crate::redis::script::Scripted;
 use crate::redis::script::wire::{PolicyHeader, Rank, whole};
 
@@ -169,9 +168,9 @@ type Reports<C> = (Vec<Option<Report<C>>>, Option<Rank>);
 /// Reads the reply to changes. `None` if it is malformed.
 pub(super) fn reports<P: Scripted>(
     changes: &[KeyChange<P>],
-    reply: &Reply,
+    reply: &[f64],
 ) -> Option<Reports<P::Cost>> {
-    let mut told = Numbers(reply.0.get(1..)?);
+    let mut told = Numbers(reply.get(1..)?);
     let (mut reports, mut rank) = (Vec::with_capacity(changes.len()), None);
     for change in changes {
         if change.sets.is_some() {

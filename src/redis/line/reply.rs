@@ -11,7 +11,6 @@ use super::roster::{Booking, Outcome};
 use crate::error::store::StoreError;
 use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
-use crate::redis::connection::{Effect, Failure, Reply};
 use crate::redis::context::Options;
 use crate::redis::script::wire::{Answer, Mismatch, Verdict};
 use crate::redis::script::{Scripted, wire};
@@ -46,7 +45,7 @@ struct Taken<C> {
 
 impl<P: Scripted> KeyLine<P> {
     /// The request of a flight has ended.
-    pub(crate) fn land(&mut self, number: u64, end: Result<Reply, Failure>) {
+    pub(crate) fn land(&mut self, number: u64, end: Result<Vec<f64>, StoreError>) {
         let Some(flight) = self.flight.take_if(|flight| flight.number == number) else {
             // Too late for its callers, but it is an answer.
             if end.is_ok() {
@@ -64,12 +63,16 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Applies the end of a request.
-    pub(super) fn end(&mut self, mut request: InFlightRequest<P>, end: &Result<Reply, Failure>) {
+    pub(super) fn end(
+        &mut self,
+        mut request: InFlightRequest<P>,
+        end: &Result<Vec<f64>, StoreError>,
+    ) {
         let policy = self.agreement.number;
         let rest = match end {
             Ok(reply) => match self.replied(&mut request, reply) {
                 Some(rest) => rest,
-                None => self.failed(&mut request, &Failure::strange(reply)),
+                None => self.failed(&mut request, &StoreError::strange(reply)),
             },
             Err(failure) => self.failed(&mut request, failure),
         };
@@ -120,36 +123,34 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    fn failed(&mut self, request: &mut InFlightRequest<P>, failure: &Failure) -> Rest {
+    fn failed(&mut self, request: &mut InFlightRequest<P>, failure: &StoreError) -> Rest {
         self.context.count(|counters| counters.failed += 1);
-        if failure.key {
+        if !failure.is_unavailable() {
             // The server is there.
             self.note_answer();
             self.pacing.ask_again();
-            return Rest::Refuse(failure.error(&self.key));
+            return Rest::Refuse(failure.at(&self.key));
         }
         let (now, sent) = (self.now(), (request.at, request.kind.is_probe()));
-        let error = failure.error(&self.key);
+        let error = failure.at(&self.key);
         let (is_left, down) = self.outage.failed(&self.context, now, sent, &error);
         self.events.extend(down);
-        match failure.effect {
-            _ if is_left => {
-                self.lease.released = false;
-                Rest::Settled
-            }
-            Effect::None => {
-                // Redis may permit all but to delete.
-                if let RequestKind::Change(changes) = &mut request.kind {
-                    refuse_all(changes.pop_if(|change| change.deletes()), &error);
-                }
-                Rest::Repeat
-            }
-            Effect::Unknown => Rest::Refuse(error),
+        if is_left {
+            self.lease.released = false;
+            return Rest::Settled;
         }
+        if error.may_have_charged() {
+            return Rest::Refuse(error);
+        }
+        // Redis may permit all but to delete.
+        if let RequestKind::Change(changes) = &mut request.kind {
+            refuse_all(changes.pop_if(|change| change.deletes()), &error);
+        }
+        Rest::Repeat
     }
 
     /// A reply has come. `None` if it is malformed.
-    fn replied(&mut self, request: &mut InFlightRequest<P>, reply: &Reply) -> Option<Rest> {
+    fn replied(&mut self, request: &mut InFlightRequest<P>, reply: &[f64]) -> Option<Rest> {
         let mismatch = wire::mismatch(reply, &self.context.rules, &self.agreement.policy);
         if let Some(mismatch) = mismatch {
             self.note_answer();
@@ -183,7 +184,7 @@ impl<P: Scripted> KeyLine<P> {
     fn disagree(&mut self, mismatch: Mismatch<P>) -> Rest {
         self.pacing.ask_again();
         let Mismatch::Policy(policy, rank) = mismatch else {
-            return Rest::Refuse(Failure::foreign().error(&self.key));
+            return Rest::Refuse(StoreError::foreign().at(&self.key));
         };
         if self.agreement.adopt(policy, rank) {
             let (key, (version, generation)) = (self.key.clone(), rank);

@@ -8,7 +8,7 @@ use super::flight::{InFlightRequest, RequestKind};
 use super::roster::Outcome;
 use crate::clock::Alarm;
 use crate::error::Error;
-use crate::redis::connection::{Effect, Failure};
+use crate::error::store::StoreError;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, WaiterId};
@@ -62,10 +62,10 @@ impl<P: Scripted> KeyLine<P> {
         let outcome = match trouble {
             // It is unknown whether its turn would have come.
             Some(_) if waiter.stage.is_asked() => {
-                let late = Failure::late(deadline.since(waiter.joined));
-                self.without_redis(late.error(&self.key))
+                let late = StoreError::late(deadline.since(waiter.joined));
+                self.without_redis(late.at(&self.key))
             }
-            Some(error) => self.without_redis(error.unsent(&self.key)),
+            Some(error) => self.without_redis(error.at(&self.key).unsent()),
             None => {
                 let retry_after = waiter.projected.map(|at| at.since(self.now()));
                 Outcome::Refused(Error::Denied { retry_after, part: waiter.limited_by })
@@ -80,7 +80,7 @@ impl<P: Scripted> KeyLine<P> {
         self.events.extend(self.context.health.pass(now));
         let own = self.outage.exceeds_deadline(now);
         let Some(error) = self.context.health.down().or_else(|| own.cloned()) else { return };
-        let error = error.unsent(&self.key);
+        let error = error.at(&self.key).unsent();
         let waiting: Vec<_> = self.roster.unasked().collect();
         if !waiting.is_empty() {
             self.outage.probes = 0;
@@ -116,10 +116,10 @@ impl<P: Scripted> KeyLine<P> {
     /// The line goes on without the task.
     fn lose_flight(&mut self, why: &str) {
         let Some(flight) = self.flight.take() else { return };
-        let effect = if flight.request.is_some() { Effect::Unknown } else { Effect::None };
         let (calls, at, policy) = (Vec::new(), flight.at, self.agreement.number);
         let unmade = InFlightRequest { calls, kind: RequestKind::PROBE, at, policy };
-        let failure = Failure::new(effect, why.into());
+        let failure = StoreError::lost(why);
+        let failure = if flight.request.is_some() { failure } else { failure.unsent() };
         self.end(flight.request.unwrap_or(unmade), &Err(failure));
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::policies::Scripted;
 use super::rules::{Rules, kind};
 use crate::policy::Cost;
-use crate::redis::connection::Reply;
 
 /// The higher rank is in force: the version that the code gives, then the generation of the policy that was set.
 pub(crate) type Rank = (u32, u32);
@@ -95,17 +94,17 @@ pub(crate) enum Mismatch<P> {
 
 /// `None` if the key has a policy of the request's rank or a lower one.
 pub(crate) fn mismatch<P: Scripted>(
-    reply: &Reply,
+    reply: &[f64],
     rules: &Rules,
     policy: &P,
 ) -> Option<Mismatch<P>> {
-    let policy = || match *reply.0 {
+    let policy = || match *reply {
         [_, version, generation, ref parameters @ ..] => {
             Some((rules.read(policy.clone(), parameters)?, (whole(version), whole(generation))))
         }
         _ => None,
     };
-    let first = reply.0.first().copied().filter(|&first| first < 0.0)?;
+    let first = reply.first().copied().filter(|&first| first < 0.0)?;
     let known = if first == -2.0 { policy() } else { None };
     Some(known.map_or(Mismatch::Foreign, |(policy, rank)| Mismatch::Policy(policy, rank)))
 }
@@ -207,8 +206,8 @@ const UNKNOWN: u64 = 1 << 49;
 
 /// The answers to calls. `None` if the reply is malformed.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // whole numbers
-pub(crate) fn answers<C>(reply: &Reply, calls: &[Call<C>], rules: &Rules) -> Option<Vec<Answer>> {
-    let (&before, values) = reply.0.split_first()?;
+pub(crate) fn answers<C>(reply: &[f64], calls: &[Call<C>], rules: &Rules) -> Option<Vec<Answer>> {
+    let (&before, values) = reply.split_first()?;
     // The lower bits.
     let mut sequence = before as u64 as u32;
     // Of several rules, with the one that limits.

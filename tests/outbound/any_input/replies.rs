@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use redis::{ErrorKind, Parser, RedisError, Value};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
-use tollgate::redis::{Connection, Failure, RedisRateLimiter, Reply, Request, Scripted, Task};
+use tollgate::redis::{Connection, RedisRateLimiter, Request, Scripted, StoreError};
 use tollgate::{Clock, Cost, InFlight, LockOut, Rate, SlidingWindowLog, SmoothBursty, TokenBucket};
 
 /// How long callers wait, and how long a request may take.
@@ -65,7 +66,7 @@ impl Received {
 }
 
 impl Connection for Wire {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         // On its way.
         tokio::time::sleep(Duration::from_millis(1)).await;
         let value = self.received.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -74,7 +75,7 @@ impl Connection for Wire {
         Ok(reply)
     }
 
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
         // The alarm of a key may ring when the runtime is gone.
         if let Ok(runtime) = Handle::try_current() {
             let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::future::FutureExt;
-use tollgate::redis::{Connection, Failure, Reply, Request, Task};
+use tollgate::redis::{Connection, Request, StoreError};
 use tollgate::{Error, ManualClock, Rate, Rated};
 
 use super::wires::{Hand, is_take, lone, told};
@@ -24,14 +25,14 @@ fn waiters_of_a_key_are_bounded_by_default() {
 struct AtOnce;
 
 impl Connection for AtOnce {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         let is_take = is_take(request);
         // A policy that is set gets a rank.
         let set = if request.arguments[0][38] == 1 { &[1, 0, 1][..] } else { &[1] };
         Ok(if is_take { lone(0) } else { told(set) })
     }
 
-    fn spawn(&self, mut task: Task) {
+    fn spawn(&self, mut task: BoxFuture<'static, ()>) {
         while (&mut task).now_or_never().is_none() {}
     }
 }

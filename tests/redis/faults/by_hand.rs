@@ -11,7 +11,7 @@ mod shares;
 mod tickets;
 
 use futures::future::FutureExt;
-use tollgate::redis::{Effect, Failure, RedisRateLimiter, Reply, Unavailable};
+use tollgate::redis::{RedisRateLimiter, StoreError, Unavailable};
 use tollgate::{Acquire, InFlight, ManualClock, SmoothBursty};
 
 use super::wires::{Hand, told};
@@ -64,8 +64,8 @@ pub(super) fn in_one_request<R>(
     callers
 }
 
-pub(super) fn refused() -> Result<Reply, Failure> {
-    Err(Failure::new(Effect::None, "connection refused".into()))
+pub(super) fn refused() -> Result<Vec<f64>, StoreError> {
+    Err(StoreError::refused("connection refused"))
 }
 
 /// A limiter whose Redis has refused for `millis`, and the caller that has waited for it.
@@ -84,6 +84,6 @@ pub(super) fn refused_for(
     (limiter, caller)
 }
 
-pub(super) fn silence() -> Result<Reply, Failure> {
-    Err(Failure::new(Effect::Unknown, "no answer".into()))
+pub(super) fn silence() -> Result<Vec<f64>, StoreError> {
+    Err(StoreError::lost("no answer"))
 }

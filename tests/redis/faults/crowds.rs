@@ -2,7 +2,6 @@
 
 use futures::future::FutureExt;
 use tollgate::ManualClock;
-use tollgate::redis::Reply;
 
 use super::by_hand::{Call, in_one_request, joins};
 use super::wires::{Hand, several, told};
@@ -16,7 +15,7 @@ fn limiter(clock: &ManualClock) -> (Limiter<Hand>, Hand) {
 }
 
 /// A reply that says "later" to each of `callers`, and then `others`.
-fn later(callers: usize, millis: i64, others: &[i64]) -> Reply {
+fn later(callers: usize, millis: i64, others: &[i64]) -> Vec<f64> {
     let later = std::iter::repeat_n(millis * 4_000 + 1, callers);
     let all: Vec<_> = [0, 0].into_iter().chain(later).chain(others.iter().copied()).collect();
     several(&all)

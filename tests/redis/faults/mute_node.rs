@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::future::FutureExt;
 use tokio::time::Instant;
-use tollgate::redis::{Connection, Effect, Failure, RedisRateLimiter, Reply, Request, State, Task};
+use tollgate::redis::{Connection, RedisRateLimiter, Request, State, StoreError};
 use tollgate::{Clock, Error, ManualClock, SmoothBursty};
 
 use super::by_hand::refused;
@@ -19,16 +20,16 @@ use super::{builder, bursty, ms, store};
 struct Nodes;
 
 impl Connection for Nodes {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         if request.key.starts_with("mute:") {
             tokio::time::sleep(request.deadline).await;
-            return Err(Failure::new(Effect::Unknown, "no answer".into()));
+            return Err(StoreError::lost("no answer"));
         }
         tokio::time::sleep(ms(1)).await;
         Ok(lone(0))
     }
 
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
         tokio::spawn(task);
     }
 }
@@ -119,11 +120,11 @@ fn callers_of_a_key_that_fails_alone_hear_of_it_at_the_deadline() {
     struct OneIsDead;
 
     impl Connection for OneIsDead {
-        async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+        async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
             if &*request.key == "dead" { refused() } else { Ok(lone(0)) }
         }
 
-        fn spawn(&self, mut task: Task) {
+        fn spawn(&self, mut task: BoxFuture<'static, ()>) {
             while (&mut task).now_or_never().is_none() {}
         }
     }

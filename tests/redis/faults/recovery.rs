@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tollgate::redis::{Connection, Effect, Failure, RedisRateLimiter, Reply, Request, State, Task};
+use tollgate::redis::{Connection, RedisRateLimiter, Request, State, StoreError};
 use tollgate::{Clock, Error, SmoothBursty};
 
 use super::report::fault;
@@ -31,7 +32,7 @@ struct State_ {
     start: Instant,
     trip: Duration,
     /// What a request to a node that is away gets.
-    away: Effect,
+    away: StoreError,
     /// When the nodes are back, in milliseconds from the start; 0 while they are there.
     back: [AtomicU64; 2],
     /// When the first request of each was answered after that.
@@ -41,7 +42,7 @@ struct State_ {
 }
 
 impl Nodes {
-    fn new(trip: Duration, away: Effect) -> Self {
+    fn new(trip: Duration, away: StoreError) -> Self {
         Self(Arc::new(State_ {
             start: Instant::now(),
             trip,
@@ -76,24 +77,24 @@ impl Nodes {
 }
 
 impl Connection for Nodes {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         let state = &self.0;
         state.requests.fetch_add(1, Ordering::SeqCst);
         let node = usize::from(request.key.starts_with("second:"));
         if self.is_away(node) {
             // A network that drops packets, or a system that refuses.
-            let silent = state.away == Effect::Unknown;
+            let silent = state.away.may_have_charged();
             tokio::time::sleep(if silent { request.deadline } else { ms(1) }).await;
-            return Err(Failure::new(state.away, "away".into()));
+            return Err(state.away.clone());
         }
         tokio::time::sleep(state.trip).await;
         if self.is_away(node) {
             tokio::time::sleep(request.deadline.saturating_sub(state.trip)).await;
-            return Err(Failure::new(Effect::Unknown, "cut".into()));
+            return Err(StoreError::lost("cut"));
         }
         if request.key.starts_with("forbidden:") {
             state.forbidden.fetch_add(1, Ordering::SeqCst);
-            return Err(Failure::new(Effect::None, "NOPERM".into()));
+            return Err(StoreError::refused("NOPERM"));
         }
         if state.back[node].load(Ordering::SeqCst) > 0 {
             lock(&state.answered)[node].get_or_insert_with(Instant::now);
@@ -102,7 +103,7 @@ impl Connection for Nodes {
         Ok(if is_probe { told(&[0]) } else { lone(0) })
     }
 
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
         tokio::spawn(task);
     }
 }
@@ -159,7 +160,7 @@ fn is_over(what: &str, calls: &[Call], first: Instant) {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_keys_are_back_within_a_second() {
-    for (away, trip) in [(Effect::Unknown, 100), (Effect::None, 1)] {
+    for (away, trip) in [(StoreError::lost("away"), 100), (StoreError::refused("away"), 1)] {
         let what = format!("{away:?}, {trip} ms");
         let nodes = Nodes::new(ms(trip), away);
         let limiter = limiter(&nodes);
@@ -181,7 +182,7 @@ async fn a_thousand_keys_are_back_within_a_second() {
 #[tokio::test(start_paused = true)]
 async fn keys_that_no_caller_needs_do_not_ask_when_redis_is_back() {
     const KEYS: usize = 5_000;
-    let nodes = Nodes::new(ms(1), Effect::None);
+    let nodes = Nodes::new(ms(1), StoreError::refused("away"));
     let limiter = limiter(&nodes);
     let calls = callers(&limiter, "first", KEYS, Instant::now() + ms(700));
     tokio::time::sleep(ms(500)).await;
@@ -202,7 +203,7 @@ async fn keys_that_no_caller_needs_do_not_ask_when_redis_is_back() {
 /// Which keys are on the node is not known: each answer lets two more try.
 #[tokio::test(start_paused = true)]
 async fn the_keys_of_one_node_are_back_within_a_second() {
-    for (away, trip) in [(Effect::Unknown, 100), (Effect::None, 20)] {
+    for (away, trip) in [(StoreError::lost("away"), 100), (StoreError::refused("away"), 20)] {
         let what = format!("{away:?}, {trip} ms");
         let nodes = Nodes::new(ms(trip), away);
         let limiter = limiter(&nodes);
@@ -223,7 +224,7 @@ async fn the_keys_of_one_node_are_back_within_a_second() {
 /// Keys that fail for a reason of their own keep their pauses, and their 30 probes.
 #[tokio::test(start_paused = true)]
 async fn forbidden_keys_are_not_tried_more_often_because_others_are_answered() {
-    let nodes = Nodes::new(ms(1), Effect::None);
+    let nodes = Nodes::new(ms(1), StoreError::refused("away"));
     let limiter = limiter(&nodes);
     let others = callers(&limiter, "first", 500, Instant::now() + ms(6_000));
     for key in 0..200 {

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::future::FutureExt;
 use tokio::runtime::Builder;
-use tollgate::redis::{Connection, Effect, Failure, Reply, Request, State, Task};
+use tollgate::redis::{Connection, Request, State, StoreError};
 use tollgate::{Clock, ManualClock};
 
 use super::sender::in_time;
@@ -25,8 +26,8 @@ fn limiter(clock: &ManualClock) -> (Limiter<Hand>, Hand) {
     (builder(bursty(10.0), hand.clone()).clock(clock).build(), hand)
 }
 
-fn refused() -> Failure {
-    Failure::new(Effect::None, "connection refused".into())
+fn refused() -> StoreError {
+    StoreError::refused("connection refused")
 }
 
 #[test]
@@ -182,7 +183,7 @@ fn a_deadline_without_end_is_one_far_away() {
 struct Panics(Arc<AtomicUsize>);
 
 impl Connection for Panics {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         let is_probe = !is_take(request);
         assert!(self.0.fetch_add(1, Ordering::SeqCst) > 0, "of this test");
         Ok(if is_probe { told(&[0]) } else { lone(0) })
@@ -208,7 +209,7 @@ fn a_panic_in_a_connection_ends_only_its_request() {
 struct Refuses(Arc<AtomicUsize>);
 
 impl Connection for Refuses {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         let left = |left: usize| left.checked_sub(1);
         if self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok() {
             return Err(refused());
@@ -245,12 +246,12 @@ fn pauses_between_retries_are_random_and_bounded() {
     struct Dead(ManualClock, Arc<Mutex<Vec<Duration>>>);
 
     impl Connection for Dead {
-        async fn run(&self, _: &Request) -> Result<Reply, Failure> {
+        async fn run(&self, _: &Request) -> Result<Vec<f64>, StoreError> {
             lock(&self.1).push(self.0.elapsed());
             Err(refused())
         }
 
-        fn spawn(&self, mut task: Task) {
+        fn spawn(&self, mut task: BoxFuture<'static, ()>) {
             while (&mut task).now_or_never().is_none() {}
         }
     }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use futures::future::BoxFuture;
 use tokio::sync::Semaphore;
-use tollgate::redis::{Connection, Failure, Reconnecting, Reply, Request, Task};
+use tollgate::redis::{Connection, Reconnecting, Request, StoreError};
 
 use super::{LIMIT, lock, reconnecting};
 
@@ -65,7 +66,7 @@ async fn pass(semaphore: &Semaphore) {
 }
 
 impl Connection for Gate {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         self.arrived.fetch_add(1, Ordering::SeqCst);
         pass(&self.there).await;
         let reply = self.inner.run(request).await;
@@ -78,8 +79,8 @@ impl Connection for Gate {
 /// Sends requests on command, and gives the replies that a test chooses.
 #[derive(Clone, Default)]
 pub(super) struct Hand {
-    tasks: Arc<Mutex<Vec<Task>>>,
-    answers: Arc<Mutex<VecDeque<Result<Reply, Failure>>>>,
+    tasks: Arc<Mutex<Vec<BoxFuture<'static, ()>>>>,
+    answers: Arc<Mutex<VecDeque<Result<Vec<f64>, StoreError>>>>,
     sent: Arc<AtomicUsize>,
     last: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Tasks spawned after the end of the thread; `None` while it runs.
@@ -101,7 +102,7 @@ impl Hand {
     }
 
     /// The same, and then answers the request in flight.
-    pub(super) fn answer(&self, answer: Result<Reply, Failure>) {
+    pub(super) fn answer(&self, answer: Result<Vec<f64>, StoreError>) {
         lock(&self.answers).push_back(answer);
         self.send();
     }
@@ -144,12 +145,12 @@ pub(super) fn is_take(request: &Request) -> bool {
 }
 
 /// A reply to changes, or to one of them that reports something.
-pub(super) fn told(numbers: &[i64]) -> Reply {
-    Reply(numbers.iter().map(|&number| number as f64).collect())
+pub(super) fn told(numbers: &[i64]) -> Vec<f64> {
+    numbers.iter().map(|&number| number as f64).collect()
 }
 
 /// The reply to calls: the sequence before them, how many are granted at once, and the answers to the others.
-pub(super) fn several(numbers: &[i64]) -> Reply {
+pub(super) fn several(numbers: &[i64]) -> Vec<f64> {
     let [before, at_once, others @ ..] = numbers else { return told(numbers) };
     let at_once = std::iter::repeat_n(0, usize::try_from(*at_once).expect("a count"));
     let others = others.iter().map(|answer| answer.abs());
@@ -157,7 +158,7 @@ pub(super) fn several(numbers: &[i64]) -> Reply {
 }
 
 /// The answer to a lone call: if it is booked, its sequence x 2^20 + its wait x 4.
-pub(super) fn lone(answer: i64) -> Reply {
+pub(super) fn lone(answer: i64) -> Vec<f64> {
     match answer & 3 {
         0 => told(&[((answer >> 20) - 1).rem_euclid(1 << 32), answer & 0xf_ffff]),
         _ => told(&[0, answer]),
@@ -165,7 +166,7 @@ pub(super) fn lone(answer: i64) -> Reply {
 }
 
 impl Connection for Hand {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         self.sent.fetch_add(1, Ordering::SeqCst);
         *lock(&self.last) = parts(request).map(<[u8]>::to_vec).into();
         poll_fn(|_| match lock(&self.answers).pop_front() {
@@ -175,7 +176,7 @@ impl Connection for Hand {
         .await
     }
 
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
         if let Some(late) = &mut *lock(&self.late) {
             *late += 1;
             assert!(*late < 100 || std::thread::panicking(), "again and again");

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate::redis::{
-    Connection, Effect, Failure, RedisRateLimiter, Reply, Request, State, Task, Unavailable,
-};
+use futures::future::BoxFuture;
+use tollgate::redis::{Connection, RedisRateLimiter, Request, State, StoreError, Unavailable};
 use tollgate::{Clock, Rate, SmoothBursty};
 
 use super::load::{Load, excess};
@@ -176,11 +175,11 @@ async fn a_connection_that_leads_nowhere() {
     struct Nowhere;
 
     impl Connection for Nowhere {
-        async fn run(&self, _: &Request) -> Result<Reply, Failure> {
-            Err(Failure::new(Effect::None, "there is no Redis".into()))
+        async fn run(&self, _: &Request) -> Result<Vec<f64>, StoreError> {
+            Err(StoreError::refused("there is no Redis"))
         }
 
-        fn spawn(&self, task: Task) {
+        fn spawn(&self, task: BoxFuture<'static, ()>) {
             tokio::spawn(task);
         }
     }

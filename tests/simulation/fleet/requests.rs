@@ -1,6 +1,6 @@
 //! What requests ask for and what replies say, read by what the scripts say of them and not by the crate's own code.
 
-use tollgate::redis::{Reply, Request};
+use tollgate::redis::Request;
 
 /// How the requests of a policy are written.
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +23,8 @@ pub(crate) fn is_take(request: &Request) -> bool {
 }
 
 /// Whether the key has a policy of a higher rank, so that nothing was done.
-pub(crate) fn is_mismatch(reply: &Reply) -> bool {
-    reply.0.first().is_some_and(|&first| first < 0.0)
+pub(crate) fn is_mismatch(reply: &[f64]) -> bool {
+    reply.first().is_some_and(|&first| first < 0.0)
 }
 
 /// The first four bytes.
@@ -41,12 +41,11 @@ impl Form {
 
     /// The calls of a request for permits that were booked: their costs, and their waits in microseconds.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a wait
-    pub(crate) fn booked(&self, request: &Request, reply: &Reply) -> Vec<(u32, u64)> {
+    pub(crate) fn booked(&self, request: &Request, reply: &[f64]) -> Vec<(u32, u64)> {
         if is_mismatch(reply) {
             return Vec::new();
         }
-        let waits: Vec<_> =
-            reply.0[1..].chunks_exact(self.step).map(|call| call[0] as u64).collect();
+        let waits: Vec<_> = reply[1..].chunks_exact(self.step).map(|call| call[0] as u64).collect();
         let costs = self.costs(request);
         assert_eq!(costs.len(), waits.len());
         let calls = costs.into_iter().zip(waits);

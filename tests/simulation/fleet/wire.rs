@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::future::FutureExt;
 use tollgate::ManualClock;
-use tollgate::redis::{Connection, Effect, Failure, Reply, Request, Task};
+use tollgate::redis::{Connection, Request, StoreError};
 
 use super::manual::Manual;
 use super::requests::{Form, is_mismatch, is_take, number};
@@ -47,7 +48,7 @@ pub(crate) struct World {
     pub(crate) weather: Weather,
     pub(crate) keys: Vec<String>,
     /// By the process that runs them.
-    pub(crate) tasks: Vec<(usize, Task)>,
+    pub(crate) tasks: Vec<(usize, BoxFuture<'static, ()>)>,
     /// The process that is stopped.
     pub(crate) asleep: Option<usize>,
     /// Requests given up by their queues, with the times when they were sent and when they reach
@@ -82,7 +83,7 @@ struct Plan {
     /// When it reaches the server, if it does.
     there: Option<Duration>,
     back: Duration,
-    fails: Option<Effect>,
+    fails: Option<StoreError>,
 }
 
 pub(crate) fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
@@ -101,13 +102,15 @@ impl Wire {
         let (mut there, mut back, mut fails) = (Some(there), back, None);
         if world.weather.is_out || world.chance.of_thousand(world.weather.faults) {
             match world.chance.below(5) {
-                0 | 1 => (there, fails) = (None, Some(Effect::None)),
-                2 if !world.weather.late => (there, fails) = (None, Some(Effect::Unknown)),
-                3 => fails = Some(Effect::Unknown),
+                0 | 1 => (there, fails) = (None, Some(StoreError::refused("chance"))),
+                2 if !world.weather.late => {
+                    (there, fails) = (None, Some(StoreError::lost("chance")))
+                }
+                3 => fails = Some(StoreError::lost("chance")),
                 // No reply arrives.
                 _ => {
                     back = now + request.deadline;
-                    fails = Some(Effect::Unknown);
+                    fails = Some(StoreError::lost("chance"));
                     there = there.filter(|_| world.chance.below(2) == 0);
                     if world.weather.late {
                         there = there.map(|_| back + world.chance.up_to(4 * request.deadline));
@@ -116,7 +119,7 @@ impl Wire {
             }
         }
         if back > now + request.deadline {
-            (back, fails) = (now + request.deadline, Some(Effect::Unknown));
+            (back, fails) = (now + request.deadline, Some(StoreError::lost("chance")));
             there = there.filter(|&there| there <= back || world.weather.late);
         }
         world.times.extend(there.into_iter().chain([back]));
@@ -124,7 +127,7 @@ impl Wire {
     }
 
     /// The outcomes of calls: their costs, and when those that were booked are due.
-    fn book(&self, line: usize, request: &Request, reply: &Reply) -> Vec<Charged> {
+    fn book(&self, line: usize, request: &Request, reply: &[f64]) -> Vec<Charged> {
         if !is_take(request) {
             return Vec::new();
         }
@@ -154,7 +157,7 @@ impl Wire {
     }
 
     /// A request has reached the server: the reply, and the charges.
-    fn arrive(&self, line: usize, request: &Request, sent: Duration) -> (Reply, Range<usize>) {
+    fn arrive(&self, line: usize, request: &Request, sent: Duration) -> (Vec<f64>, Range<usize>) {
         let reply = self.server.run(request).now_or_never().expect("it is there");
         let reply = reply.expect("the server is well");
         let charged = self.book(line, request, &reply);
@@ -188,7 +191,7 @@ impl Wire {
 }
 
 impl Connection for Wire {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         let mut plan = self.plan(request);
         let mut ran = None;
         let sent = self.clock.elapsed();
@@ -208,17 +211,18 @@ impl Connection for Wire {
         if let Some(there) = plan.there {
             world.late.push((plan.line, request.clone(), [sent, there]));
         }
+        let is_refused = plan.fails.as_ref().is_some_and(|failure| !failure.may_have_charged());
         let is_mismatch = ran.as_ref().is_some_and(|(reply, _)| is_mismatch(reply));
-        if !is_take(request) && plan.fails != Some(Effect::None) && !is_mismatch {
+        if !is_take(request) && !is_refused && !is_mismatch {
             world.given_back[plan.line] += self.changes(request).0;
         }
         // The queue has gone on without it, and reports that it may have charged.
         let is_lost = self.clock.elapsed() - sent >= request.deadline + request.deadline / 8;
-        if (is_lost || plan.fails == Some(Effect::Unknown)) && is_take(request) {
+        if (is_lost || (plan.fails.is_some() && !is_refused)) && is_take(request) {
             world.unknown[plan.line] += self.form.costs(request).len() as u64;
         }
-        if let Some(effect) = plan.fails {
-            return Err(Failure::new(effect, "chance".into()));
+        if let Some(failure) = plan.fails {
+            return Err(failure);
         }
         let (reply, charged) = ran.expect("a request that does not fail has run");
         for charged in &mut world.charged[charged] {
@@ -228,7 +232,7 @@ impl Connection for Wire {
         Ok(reply)
     }
 
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
         let mut world = lock(&self.world);
         let ends = world.weather.ends;
         if world.chance.of_thousand(ends) {

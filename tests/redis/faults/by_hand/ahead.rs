@@ -2,13 +2,12 @@
 
 use futures::future::FutureExt;
 use tollgate::ManualClock;
-use tollgate::redis::Reply;
 
 use super::{booked, in_one_request, joins, later, limiter};
 use crate::faults::ms;
 use crate::faults::wires::several;
 
-fn reply(turns: &[i64]) -> Reply {
+fn reply(turns: &[i64]) -> Vec<f64> {
     several(&[&[1, 0], turns].concat())
 }
 

@@ -1,7 +1,7 @@
 //! Permits that are given back.
 
 use futures::future::FutureExt;
-use tollgate::redis::{Effect, Failure, RedisGrant, RedisRateLimiter};
+use tollgate::redis::{RedisGrant, RedisRateLimiter};
 use tollgate::{Error, ManualClock, Rate, SmoothBursty, TokenBucket};
 
 use super::{in_one_request, limiter, places};
@@ -88,9 +88,8 @@ fn a_flush_is_for_all_keys_even_if_one_fails() {
     assert!((&mut flush).now_or_never().is_none());
     // What is under way, and then what the flush asks for.
     hand.answer(Ok(told(&[1])));
-    let mut foreign = Failure::new(Effect::None, "a list".into());
-    foreign.key = true;
-    hand.answer(Err(foreign));
+    let foreign = redis::make_extension_error("WRONGTYPE".to_owned(), None);
+    hand.answer(Err(foreign.into()));
     assert!((&mut flush).now_or_never().is_none(), "the other key is tried");
     for _ in 0..2 {
         hand.answer(Ok(told(&[1])));

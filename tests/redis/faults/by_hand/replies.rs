@@ -1,7 +1,7 @@
 //! Replies that were not expected.
 
 use futures::future::FutureExt;
-use tollgate::redis::{Failure, Reply};
+use tollgate::redis::StoreError;
 use tollgate::{ManualClock, Rate};
 
 use super::{limiter, silence};
@@ -9,11 +9,11 @@ use crate::faults::wires::{several, told};
 use crate::faults::{ms, store};
 
 /// The reply of a key with this rate, of this version and generation.
-fn other_policy(per_second: f64, (version, generation): (u8, i64)) -> Result<Reply, Failure> {
+fn other_policy(per_second: f64, (version, generation): (u8, i64)) -> Result<Vec<f64>, StoreError> {
     let [version, generation] = [i64::from(version), generation];
     // The parameters of the rule: the rate, the burst, and two more.
     let numbers = [-2, version, generation].map(|number| number as f64);
-    Ok(Reply(numbers.into_iter().chain([per_second, 1e6, 0.0, 0.0]).collect()))
+    Ok(numbers.into_iter().chain([per_second, 1e6, 0.0, 0.0]).collect())
 }
 
 /// A request without a reply may have set it, or not: the key says which policy is in force.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures::future::BoxFuture;
 use futures::future::FutureExt;
 use tollgate::redis::{
-    Connection, Effect, Failure, RedisRateLimiter, Reply, Request, Scripted, State, Task,
-    Unavailable,
+    Connection, RedisRateLimiter, Request, Scripted, State, StoreError, Unavailable,
 };
 use tollgate::{Error, InFlight, ManualClock, Rate, TokenBucket};
 
@@ -76,20 +76,20 @@ fn a_probe_without_an_answer_owes_nothing() {
 #[derive(Clone)]
 struct SomeAreDead {
     tries: Arc<AtomicUsize>,
-    effect: Effect,
+    failure: StoreError,
 }
 
 impl SomeAreDead {
-    fn new(effect: Effect) -> Self {
-        Self { tries: Arc::default(), effect }
+    fn new(failure: StoreError) -> Self {
+        Self { tries: Arc::default(), failure }
     }
 }
 
 impl Connection for SomeAreDead {
-    async fn run(&self, request: &Request) -> Result<Reply, Failure> {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         if request.key.starts_with("dead") {
             self.tries.fetch_add(1, Ordering::SeqCst);
-            return Err(Failure::new(self.effect, "not permitted, or no reply".into()));
+            return Err(self.failure.clone());
         }
         let is_change = !is_take(request);
         Ok(told(match request.arguments[0][40] {
@@ -100,7 +100,7 @@ impl Connection for SomeAreDead {
         }))
     }
 
-    fn spawn(&self, mut task: Task) {
+    fn spawn(&self, mut task: BoxFuture<'static, ()>) {
         while (&mut task).now_or_never().is_none() {}
     }
 }
@@ -108,7 +108,8 @@ impl Connection for SomeAreDead {
 /// There may be thousands of such keys on a node that is down.
 #[test]
 fn an_unused_key_is_not_retried_for_ever() {
-    let (clock, connection) = (ManualClock::new(), SomeAreDead::new(Effect::None));
+    let (clock, connection) =
+        (ManualClock::new(), SomeAreDead::new(StoreError::refused("not permitted")));
     let limiter = builder(bursty(10.0), connection.clone()).clock(&clock).build();
     let dead = limiter.at("dead");
     let tries = || connection.tries.load(Ordering::SeqCst);
@@ -136,8 +137,8 @@ fn an_unused_key_is_not_retried_for_ever() {
 }
 
 /// Each key is used once, and its handle is dropped.
-fn dead_keys_are_forgotten<P: Scripted>(policy: P, cost: P::Cost, effect: Effect) {
-    let (clock, connection) = (ManualClock::new(), SomeAreDead::new(effect));
+fn dead_keys_are_forgotten<P: Scripted>(policy: P, cost: P::Cost, failure: &StoreError) {
+    let (clock, connection) = (ManualClock::new(), SomeAreDead::new(failure.clone()));
     let tries = || connection.tries.load(Ordering::SeqCst);
     let limiter = RedisRateLimiter::builder(policy, connection.clone(), KEY);
     let limiter = limiter.lease(ms(3_000)).clock(&clock).build();
@@ -159,16 +160,16 @@ fn dead_keys_are_forgotten<P: Scripted>(policy: P, cost: P::Cost, effect: Effect
     let before = tries();
     go_on(100);
     let more = tries() - before;
-    assert_eq!((more, limiter.len()), (0, 2), "requests, and known keys: {effect:?}");
+    assert_eq!((more, limiter.len()), (0, 2), "requests, and known keys: {failure:?}");
 }
 
 #[test]
 fn dead_keys_of_each_policy_are_forgotten() {
     let bucket = || TokenBucket::new(Rate::per_second(1_000.0), 1_000);
-    for effect in [Effect::None, Effect::Unknown] {
-        dead_keys_are_forgotten(bucket(), 1, effect);
-        dead_keys_are_forgotten(InFlight::new(5), 1, effect);
-        dead_keys_are_forgotten((bucket(), InFlight::new(5)), (1, 1), effect);
+    for failure in [StoreError::refused("not permitted"), StoreError::lost("no reply")] {
+        dead_keys_are_forgotten(bucket(), 1, &failure);
+        dead_keys_are_forgotten(InFlight::new(5), 1, &failure);
+        dead_keys_are_forgotten((bucket(), InFlight::new(5)), (1, 1), &failure);
     }
 }
 
