@@ -34,7 +34,7 @@ use crate::wait_queue::End;
 /// [`at`](Self::at) is the limiter of one key. Keys need no registration: an absent key is like **an idle one**, unused for
 /// long.
 ///
-/// **The number of keys is bounded**, by 1,048,576 unless [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) sets
+/// **The number of keys is bounded**, by 1,048,576 unless [`max_keys`](crate::RateLimiterBuilder::max_keys) sets
 /// another limit. New keys take the room of idle ones, which changes no decision. If there is no idle key at the limit, a
 /// call at a new key fails with [`Error::TooManyKeys`](crate::Error::TooManyKeys), and calls at known keys continue. A key is
 /// not idle while it has debt, a waiter, or a grant that is kept and may be settled.
@@ -104,7 +104,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.len() == 0
     }
 
-    /// The name given to the [builder](crate::KeyedRateLimiterBuilder::name).
+    /// The name given to the [builder](crate::RateLimiterBuilder::name).
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.table.common.observer.name()

@@ -150,8 +150,7 @@ pub use clock::{Clock, ManualClock};
 #[cfg(feature = "config")]
 pub use config::{error::InvalidLimit, limiters::RateLimiters, limits::Limits};
 pub use error::{Error, ExceedsCapacity, QueueLimit};
-pub use keyed::KeyedRateLimiter;
-pub use keyed::{at_key::AtKey, builder::KeyedRateLimiterBuilder};
+pub use keyed::{KeyedRateLimiter, at_key::AtKey};
 pub use limiter::and::And;
 pub use limiter::and::pass::AndGrant;
 pub use limiter::any::{AnyGrant, AnyRateLimiter};

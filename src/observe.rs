@@ -81,7 +81,7 @@ pub enum Event {
     PolicyAdopted {
         /// The key.
         key: Arc<str>,
-        /// The [version](crate::redis::RedisRateLimiterBuilder::version) of the code that brought it.
+        /// The [version](crate::RateLimiterBuilder::version) of the code that brought it.
         version: u32,
         /// The second in which it was set by [`set_policy`](crate::redis::RedisRateLimiter::set_policy), by
         /// the server's clock; zero if it is the one of the code.

@@ -43,7 +43,6 @@ mod shared;
 pub use crate::error::store::StoreError;
 /// The client library, whose types are part of this module's.
 pub use ::redis;
-pub use builder::RedisRateLimiterBuilder;
 #[cfg(feature = "redis-cluster")]
 pub use connection::cluster::Cluster;
 pub use connection::reconnecting::Reconnecting;

@@ -6,8 +6,8 @@ use super::limits::Limits;
 use crate::clock::Clock;
 use crate::keyed::KeyedRateLimiter;
 use crate::keyed::at_key::AtKey;
-use crate::keyed::builder::KeyedRateLimiterBuilder;
 use crate::policy::any::AllOf;
+use crate::rate_limiter::builder::RateLimiterBuilder;
 use crate::sync::Mutex;
 
 /// The limiters of [`Limits`]: one for each name.
@@ -65,15 +65,15 @@ impl RateLimiters {
         Self::with_options(limits, |builder| builder.clock(clock))
     }
 
-    /// With any options of the [builder](KeyedRateLimiterBuilder) of their table: a clock, a name, a maximum of keys, bounds of
+    /// With any options of the [builder](RateLimiterBuilder) of their table: a clock, a name, a maximum of keys, bounds of
     /// each name's queue.
     #[must_use]
     #[inline]
     pub fn with_options(
         limits: Limits,
         options: impl FnOnce(
-            KeyedRateLimiterBuilder<String, AllOf>,
-        ) -> KeyedRateLimiterBuilder<String, AllOf>,
+            RateLimiterBuilder<KeyedRateLimiter<String, AllOf>>,
+        ) -> RateLimiterBuilder<KeyedRateLimiter<String, AllOf>>,
     ) -> Self {
         let limits = Arc::new(Mutex::new(Arc::new(limits)));
         let builder = KeyedRateLimiter::builder_with_policies(policies(&limits));

@@ -1,6 +1,5 @@
 //! The options of a keyed limiter.
 
-use std::fmt;
 use std::hash::Hash;
 
 use super::KeyedRateLimiter;
@@ -8,42 +7,44 @@ use super::shard::{Options, Rule};
 use super::table::Table;
 use crate::clock::Clock;
 use crate::policy::Policy;
-use crate::rate_limiter::builder::RateLimiterBuilder;
+use crate::rate_limiter::builder::{Built, RateLimiterBuilder};
+use crate::wait_queue::Bounds;
 
 const MAX_KEYS: usize = 1 << 20;
 
-/// Makes a [`KeyedRateLimiter`]; see [`KeyedRateLimiter::builder`].
-///
-/// ```
-/// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
-///
-/// let policy = TokenBucket::new(Rate::per_second(10.0), 20);
-/// let limiter: KeyedRateLimiter<String, _> = KeyedRateLimiter::builder(policy)
-///     .name("per customer")
-///     .clock(ManualClock::new())
-///     .max_keys(10_000)
-///     .build();
-/// assert_eq!(limiter.name(), Some("per customer"));
-/// ```
-pub type KeyedRateLimiterBuilder<K, P> = RateLimiterBuilder<Keyed<K, P>>;
-
 /// The rule of each key, and what may be in the table.
+#[allow(missing_debug_implementations)] // the builder has it
 pub struct Keyed<K, P> {
     rule: Rule<K, P>,
     max_keys: usize,
     absent_is_new: bool,
 }
 
-impl<K, P> Keyed<K, P> {
-    fn builder(rule: Rule<K, P>) -> KeyedRateLimiterBuilder<K, P> {
-        RateLimiterBuilder::new(Self { rule, max_keys: MAX_KEYS, absent_is_new: false })
-    }
+impl<K, P: Policy> Built for KeyedRateLimiter<K, P> {
+    type Own = Keyed<K, P>;
+}
+
+fn builder<K, P: Policy>(rule: Rule<K, P>) -> RateLimiterBuilder<KeyedRateLimiter<K, P>> {
+    let own = Keyed { rule, max_keys: MAX_KEYS, absent_is_new: false };
+    RateLimiterBuilder::new(own, Bounds::NONE)
 }
 
 impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// Returns a builder that sets the clock, a name and bounds.
-    pub fn builder(policy: P) -> KeyedRateLimiterBuilder<K, P> {
-        Keyed::builder(Rule::One(policy))
+    ///
+    /// ```
+    /// use tollgate::{KeyedRateLimiter, ManualClock, Rate, TokenBucket};
+    ///
+    /// let policy = TokenBucket::new(Rate::per_second(10.0), 20);
+    /// let limiter: KeyedRateLimiter<String, _> = KeyedRateLimiter::builder(policy)
+    ///     .name("per customer")
+    ///     .clock(ManualClock::new())
+    ///     .max_keys(10_000)
+    ///     .build();
+    /// assert_eq!(limiter.name(), Some("per customer"));
+    /// ```
+    pub fn builder(policy: P) -> RateLimiterBuilder<KeyedRateLimiter<K, P>> {
+        builder(Rule::One(policy))
     }
 
     /// As [`builder`](Self::builder), with a policy by key. `policy_of` is called for a key that is new or returns after it
@@ -67,16 +68,16 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
     /// ```
     pub fn builder_with_policies(
         policy_of: impl Fn(&K) -> P + Send + Sync + 'static,
-    ) -> KeyedRateLimiterBuilder<K, P> {
-        Keyed::builder(Rule::Each(Box::new(policy_of)))
+    ) -> RateLimiterBuilder<KeyedRateLimiter<K, P>> {
+        builder(Rule::Each(Box::new(policy_of)))
     }
 }
 
-impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
+impl<K: Hash + Eq + Send + 'static, P: Policy> RateLimiterBuilder<KeyedRateLimiter<K, P>> {
     /// The maximum number of keys. When the table holds that many and finds no idle one, a call at a
     /// new key gets [`Error::TooManyKeys`](crate::Error::TooManyKeys). Default: 1,048,576.
     pub fn max_keys(self, keys: usize) -> Self {
-        Self { rule: Keyed { max_keys: keys, ..self.rule }, ..self }
+        Self { own: Keyed { max_keys: keys, ..self.own }, ..self }
     }
 
     /// Whether an absent key begins as a new limiter ([`Policy::start`]), with nothing stored; so does an idle key that has
@@ -84,21 +85,20 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiterBuilder<K, P> {
     /// call keeps its new key, which then fills until it is full and idle. So a key that is used less often than it fills is
     /// new each time: a bucket with no [initial](crate::TokenBucket::initial) tokens always refuses its `try_acquire`.
     pub fn absent_is_new(self, is_new: bool) -> Self {
-        Self { rule: Keyed { absent_is_new: is_new, ..self.rule }, ..self }
+        Self { own: Keyed { absent_is_new: is_new, ..self.own }, ..self }
+    }
+
+    /// The maximum number of waiters of each tenant at a key; as that of [one limit](RateLimiterBuilder::max_waiters_per_tenant).
+    pub fn max_waiters_per_tenant(self, waiters: usize) -> Self {
+        Self { bounds: Bounds { waiters_per_tenant: waiters, ..self.bounds }, ..self }
     }
 
     /// The limiter.
     #[must_use]
     pub fn build(self) -> KeyedRateLimiter<K, P> {
-        let Self { rule: Keyed { rule, max_keys, absent_is_new }, clock, reports, bounds } = self;
+        let Self { own: Keyed { rule, max_keys, absent_is_new }, clock, reports, bounds } = self;
         let options = Options { reports, max_keys, bounds, absent_is_new };
         let clock = clock.unwrap_or_else(Clock::system);
         KeyedRateLimiter { table: Table::new(rule, clock, options) }
-    }
-}
-
-impl<K, P> fmt::Debug for Keyed<K, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keyed").field("max_keys", &self.max_keys).finish_non_exhaustive()
     }
 }

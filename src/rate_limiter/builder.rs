@@ -11,10 +11,10 @@ use crate::observe::{Event, Observer, Reports};
 use crate::policy::Policy;
 use crate::wait_queue::Bounds;
 
-/// Makes a [`RateLimiter`]; see [`RateLimiter::builder`]. It is also the
-/// [`KeyedRateLimiterBuilder`](crate::KeyedRateLimiterBuilder), which bounds the queue of each key.
+/// Makes an `L`: a [`RateLimiter`], a [`KeyedRateLimiter`](crate::KeyedRateLimiter) or a `RedisRateLimiter`, by their `builder`.
 ///
-/// Each method states its default. A limiter that was built keeps its settings, and clones share them.
+/// Each method states its default. A limiter that was built keeps its settings, and clones share them. Bounds of the queue are
+/// for each key.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -27,20 +27,31 @@ use crate::wait_queue::Bounds;
 /// assert_eq!(limiter.name(), Some("search"));
 /// ```
 #[must_use = "call `build` to get the limiter"]
-pub struct RateLimiterBuilder<R> {
-    /// A policy, or the rule of each key.
-    pub(crate) rule: R,
+pub struct RateLimiterBuilder<L: Built> {
+    /// What only an `L` has.
+    pub(crate) own: L::Own,
     pub(crate) clock: Option<Clock>,
     pub(crate) reports: Reports,
     pub(crate) bounds: Bounds,
 }
 
-impl<R> RateLimiterBuilder<R> {
-    pub(crate) fn new(rule: R) -> Self {
-        Self { rule, clock: None, reports: Reports::default(), bounds: Bounds::NONE }
+/// A limiter that has a builder.
+pub trait Built {
+    /// Its policy, and options that other limiters lack.
+    type Own;
+}
+
+impl<P: Policy> Built for RateLimiter<P> {
+    type Own = P;
+}
+
+impl<L: Built> RateLimiterBuilder<L> {
+    pub(crate) fn new(own: L::Own, bounds: Bounds) -> Self {
+        Self { own, clock: None, reports: Reports::default(), bounds }
     }
 
-    /// The clock that decides and wakes waiters. Default: [`Clock::system`].
+    /// The clock that decides and wakes waiters. Default: [`Clock::system`]. Over Redis it only wakes them, as Redis decides by
+    /// its own.
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
         Self { clock: Some(clock.into()), ..self }
     }
@@ -65,7 +76,8 @@ impl<R> RateLimiterBuilder<R> {
     }
 
     /// The maximum number of waiters. When the queue holds that many, a caller that would have to
-    /// wait gets [`Error::QueueFull`](crate::Error::QueueFull) at once. Default: no limit.
+    /// wait gets [`Error::QueueFull`](crate::Error::QueueFull) at once. Default: no limit; over Redis 100,000 callers of a key in this
+    /// process, so that a slow Redis does not exhaust the memory of its clients.
     pub fn max_waiters(self, waiters: usize) -> Self {
         Self { bounds: Bounds { waiters, ..self.bounds }, ..self }
     }
@@ -76,21 +88,12 @@ impl<R> RateLimiterBuilder<R> {
     pub fn max_queued_permits(self, permits: u64) -> Self {
         Self { bounds: Bounds { permits, ..self.bounds }, ..self }
     }
-
-    /// The maximum number of waiters of each [tenant](RateLimiter::acquire_for), so that none can fill the queue.
-    /// A caller of a tenant with that many gets [`Error::QueueFull`](crate::Error::QueueFull) at once. Default: no
-    /// limit.
-    ///
-    /// Callers without a tenant are not bounded by this. A limiter over Redis has no such bound.
-    pub fn max_waiters_per_tenant(self, waiters: usize) -> Self {
-        Self { bounds: Bounds { waiters_per_tenant: waiters, ..self.bounds }, ..self }
-    }
 }
 
 impl<P: Policy> RateLimiter<P> {
     /// A builder for more than the policy: the clock, a name, bounds of the queue.
-    pub fn builder(policy: P) -> RateLimiterBuilder<P> {
-        RateLimiterBuilder::new(policy)
+    pub fn builder(policy: P) -> RateLimiterBuilder<Self> {
+        RateLimiterBuilder::new(policy, Bounds::NONE)
     }
 }
 
@@ -102,20 +105,28 @@ impl<P: Policy> RateLimiter<P> {
     }
 }
 
-impl<P: Policy> RateLimiterBuilder<P> {
+impl<P: Policy> RateLimiterBuilder<RateLimiter<P>> {
+    /// The maximum number of waiters of each [tenant](RateLimiter::acquire_for), so that none can fill the queue.
+    /// A caller of a tenant with that many gets [`Error::QueueFull`](crate::Error::QueueFull) at once. Default: no
+    /// limit.
+    ///
+    /// Callers without a tenant are not bounded by this.
+    pub fn max_waiters_per_tenant(self, waiters: usize) -> Self {
+        Self { bounds: Bounds { waiters_per_tenant: waiters, ..self.bounds }, ..self }
+    }
+
     /// The limiter.
     #[must_use]
     pub fn build(self) -> RateLimiter<P> {
         let clock = self.clock.unwrap_or_else(Clock::system);
         let observer = Observer::new(self.reports);
-        RateLimiter { line: Line::new(self.rule, None, (clock, observer), self.bounds) }
+        RateLimiter { line: Line::new(self.own, None, (clock, observer), self.bounds) }
     }
 }
 
-impl<R: fmt::Debug> fmt::Debug for RateLimiterBuilder<R> {
+impl<L: Built> fmt::Debug for RateLimiterBuilder<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimiterBuilder")
-            .field("rule", &self.rule)
             .field("name", &self.reports.name)
             .finish_non_exhaustive()
     }

@@ -328,7 +328,7 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
     }
 
     fn clock(&self) -> &Clock {
-        &self.shared.context.options.clock
+        &self.shared.context.clock
     }
 
     #[cfg(feature = "metrics")]

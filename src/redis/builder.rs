@@ -1,6 +1,5 @@
 //! Building a limiter over Redis.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,43 +9,49 @@ use super::limiter::RedisRateLimiter;
 use super::script::Scripted;
 use super::shared::Keys;
 use crate::clock::Clock;
-use crate::observe::{Event, Reports};
+#[cfg(doc)]
+use crate::observe::Event;
+use crate::rate_limiter::builder::{Built, RateLimiterBuilder};
 use crate::units::Nanos;
+use crate::wait_queue::Bounds;
 
-/// Builds a [`RedisRateLimiter`]. The default is stated at each method.
-///
-/// ```no_run
-/// use std::time::Duration;
-/// use tollgate::redis::{Reconnecting, RedisRateLimiter, Unavailable};
-/// use tollgate::{Rate, SmoothBursty};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let policy = SmoothBursty::new(Rate::per_second(80.0));
-/// let connection = Reconnecting::open("redis://127.0.0.1/")?;
-/// let limiter = RedisRateLimiter::builder(policy, connection, "quota:search")
-///     .unavailable(Unavailable::Local(SmoothBursty::new(Rate::per_second(10.0))))
-///     .deadline(Duration::from_millis(100))
-///     .on_event(|event| eprintln!("{event:?}"))
-///     .build();
-/// # Ok(()) }
-/// ```
-#[must_use = "nothing is made before `build`"]
-pub struct RedisRateLimiterBuilder<P: Scripted, C> {
+/// What only a limiter over Redis has.
+#[allow(missing_debug_implementations)] // the builder has it
+pub struct OverRedis<P, C> {
     policy: P,
     connection: C,
     key: String,
     options: Options<P>,
 }
 
+impl<P: Scripted, C: Connection> Built for RedisRateLimiter<P, C> {
+    type Own = OverRedis<P, C>;
+}
+
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
-    /// Returns a builder with options.
+    /// Returns a builder with options. The default is stated at each method.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use tollgate::redis::{Reconnecting, RedisRateLimiter, Unavailable};
+    /// use tollgate::{Rate, SmoothBursty};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = SmoothBursty::new(Rate::per_second(80.0));
+    /// let connection = Reconnecting::open("redis://127.0.0.1/")?;
+    /// let limiter = RedisRateLimiter::builder(policy, connection, "quota:search")
+    ///     .unavailable(Unavailable::Local(SmoothBursty::new(Rate::per_second(10.0))))
+    ///     .deadline(Duration::from_millis(100))
+    ///     .on_event(|event| eprintln!("{event:?}"))
+    ///     .build();
+    /// # Ok(()) }
+    /// ```
     pub fn builder(
         policy: P,
         connection: C,
         key: impl Into<String>,
-    ) -> RedisRateLimiterBuilder<P, C> {
+    ) -> RateLimiterBuilder<RedisRateLimiter<P, C>> {
         let options = Options {
-            reports: Reports::default(),
             horizon: Duration::from_millis(250),
             deadline: Duration::from_millis(500),
             lease: Duration::from_secs(10),
@@ -55,23 +60,16 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             version: 0,
             keep: Duration::from_secs(30 * 86_400),
             unavailable: Unavailable::Fail,
-            max_waiters: 100_000,
-            max_queued_permits: u64::MAX,
-            clock: Clock::system(),
         };
-        RedisRateLimiterBuilder { policy, connection, key: key.into(), options }
+        let own = OverRedis { policy, connection, key: key.into(), options };
+        RateLimiterBuilder::new(own, Bounds { waiters: 100_000, ..Bounds::NONE })
     }
 }
 
-impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
+impl<P: Scripted, C: Connection> RateLimiterBuilder<RedisRateLimiter<P, C>> {
     fn with(mut self, choose: impl FnOnce(&mut Options<P>)) -> Self {
-        choose(&mut self.options);
+        choose(&mut self.own.options);
         self
-    }
-
-    /// A name for logs and metrics; shown by `Debug`. Default: none.
-    pub fn name(self, name: impl Into<Arc<str>>) -> Self {
-        self.with(|options| options.reports.name = Some(name.into()))
     }
 
     /// What callers get while Redis is away; by default an error.
@@ -135,44 +133,13 @@ impl<P: Scripted, C: Connection> RedisRateLimiterBuilder<P, C> {
         self.with(|options| options.refresh = refresh)
     }
 
-    /// The maximum number of callers of a key that wait in this process, including callers whose request is
-    /// in flight; by default 100,000, so that a slow Redis does not exhaust the memory of its clients.
-    pub fn max_waiters(self, waiters: usize) -> Self {
-        self.with(|options| options.max_waiters = waiters)
-    }
-
-    /// The maximum number of permits that the callers of a key in this process wait for together; by default
-    /// unlimited.
-    pub fn max_queued_permits(self, permits: u64) -> Self {
-        self.with(|options| options.max_queued_permits = permits)
-    }
-
-    /// A listener for the [events](Event) of all keys. It must not block. Default: none.
-    pub fn on_event(self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
-        self.with(|options| options.reports.listen(listener))
-    }
-
-    /// The wait from which a grant makes an [`Event::Waited`]. Default: one second.
-    pub fn slow_wait(self, wait: Duration) -> Self {
-        self.with(|options| options.reports.slow_wait = wait)
-    }
-
-    /// The clock by which this process waits; by default the system's. Redis decides by its own.
-    pub fn clock(self, clock: impl Into<Clock>) -> Self {
-        let clock = clock.into();
-        self.with(|options| options.clock = clock)
-    }
-
     /// Builds the limiter. Nothing is sent yet.
     #[must_use]
     pub fn build(self) -> RedisRateLimiter<P, C> {
-        let context = Arc::new(Context::new(self.options, self.policy));
-        RedisRateLimiter::of(Keys::new(self.connection, context), self.key.into())
-    }
-}
-
-impl<P: Scripted, C> fmt::Debug for RedisRateLimiterBuilder<P, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisRateLimiterBuilder").field("key", &self.key).finish_non_exhaustive()
+        let Self { own: OverRedis { policy, connection, key, options }, clock, reports, bounds } =
+            self;
+        let clock = clock.unwrap_or_else(Clock::system);
+        let context = Arc::new(Context::new(options, policy, (clock, reports, bounds)));
+        RedisRateLimiter::of(Keys::new(connection, context), key.into())
     }
 }

@@ -10,7 +10,9 @@ use super::script::{Rules, Scripted};
 use crate::clock::Clock;
 use crate::keyed::KeyedRateLimiter;
 use crate::observe::{Observer, Reports};
+use crate::rate_limiter::builder::RateLimiterBuilder;
 use crate::sync::Mutex;
+use crate::wait_queue::Bounds;
 
 /// What callers get while Redis is unavailable. The choice decides whether the fleet's quota may be
 /// exceeded.
@@ -35,9 +37,8 @@ pub enum Unavailable<P> {
     Local(P),
 }
 
-/// See [`RedisRateLimiterBuilder`](super::RedisRateLimiterBuilder).
+/// See the methods of the builder.
 pub(super) struct Options<P> {
-    pub(super) reports: Reports,
     pub(super) horizon: Duration,
     pub(super) deadline: Duration,
     pub(super) lease: Duration,
@@ -46,9 +47,6 @@ pub(super) struct Options<P> {
     pub(super) version: u32,
     pub(super) keep: Duration,
     pub(super) unavailable: Unavailable<P>,
-    pub(super) max_waiters: usize,
-    pub(super) max_queued_permits: u64,
-    pub(super) clock: Clock,
 }
 
 /// Request counters of a limiter, all keys together.
@@ -72,6 +70,9 @@ pub struct Counters {
 /// What the line of a key needs of its limiter.
 pub(super) struct Context<P: Scripted> {
     pub(super) options: Options<P>,
+    pub(super) clock: Clock,
+    /// Of the queue of each key.
+    pub(super) bounds: Bounds,
     pub(super) policy: P,
     /// Those of the policy. Their kinds never change.
     pub(super) rules: Rules,
@@ -85,22 +86,24 @@ pub(super) struct Context<P: Scripted> {
 }
 
 impl<P: Scripted> Context<P> {
-    pub(super) fn new(options: Options<P>, policy: P) -> Self {
+    pub(super) fn new(
+        options: Options<P>,
+        policy: P,
+        (clock, reports, bounds): (Clock, Reports, Bounds),
+    ) -> Self {
         let local = match &options.unavailable {
             Unavailable::Local(policy) => {
-                let local = KeyedRateLimiter::builder(policy.clone())
-                    .clock(options.clock.clone())
-                    .absent_is_new(true)
-                    .max_waiters(options.max_waiters)
-                    .max_queued_permits(options.max_queued_permits);
-                Some(local.build())
+                let local = KeyedRateLimiter::builder(policy.clone()).clock(clock.clone());
+                Some(RateLimiterBuilder { bounds, ..local.absent_is_new(true) }.build())
             }
             _ => None,
         };
         Self {
             health: Health::default(),
-            observer: Observer::new(options.reports.clone()),
+            observer: Observer::new(reports),
             options,
+            clock,
+            bounds,
             rules: Rules::of(&policy),
             policy,
             local,

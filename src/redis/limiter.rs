@@ -65,7 +65,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     ///
     /// Processes with other parameters [share the state and follow their own
     /// policy](crate::guide::redis#which-policy-is-in-force); another kind of policy is [`Error::Store`].
-    /// [`RedisRateLimiterBuilder`](super::RedisRateLimiterBuilder) has more options. No runtime is needed: a thread of this
+    /// The [builder](Self::builder) has more options. No runtime is needed: a thread of this
     /// crate sends the requests.
     ///
     /// ```no_run
@@ -110,7 +110,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         in Limiter {
             /// Grants nothing in the whole fleet for `duration` from now, for example after a `Retry-After`: see
             /// [`RateLimiter::pause_for`](crate::RateLimiter::pause_for). Turns that are
-            /// [booked](super::RedisRateLimiterBuilder::horizon) are still granted. The share of this process
+            /// [booked](crate::RateLimiterBuilder::horizon) are still granted. The share of this process
             /// ([`Unavailable::Local`](super::Unavailable::Local)) is paused as well.
             ///
             /// # Errors
@@ -132,7 +132,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
             /// Ends a pause for the whole fleet: see [`RateLimiter::resume`](crate::RateLimiter::resume).
             ///
-            /// Callers that wait in other processes notice at most a [refresh](super::RedisRateLimiterBuilder::refresh) later. Of
+            /// Callers that wait in other processes notice at most a [refresh](crate::RateLimiterBuilder::refresh) later. Of
             /// several rules each counts what the one that owed most before the pause owes.
             ///
             /// # Errors
@@ -155,7 +155,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             #[must_use]
             clock() -> &Clock;
 
-            /// Returns the name given to the [builder](super::RedisRateLimiterBuilder::name).
+            /// Returns the name given to the [builder](crate::RateLimiterBuilder::name).
             #[must_use]
             name() -> Option<&str>;
 
@@ -248,7 +248,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
     /// Waits until Redis knows all that was given back at all keys: permits in flight, refunds, bookings of
     /// callers that left. Call it before a process ends, so that other processes do not wait until the
-    /// [lease](super::RedisRateLimiterBuilder::lease) on released permits expires. A key that has nothing to send costs no
+    /// [lease](crate::RateLimiterBuilder::lease) on released permits expires. A key that has nothing to send costs no
     /// request.
     ///
     /// # Errors
@@ -393,7 +393,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
             /// Deletes the key: the limit is unused for the whole fleet, and a pause is over. A policy that was
             /// [set](Self::set_policy) is gone unless a process that knows it restores it. Other processes notice with
-            /// their next request, at most a [refresh](super::RedisRateLimiterBuilder::refresh) later. Permits in flight count again once
+            /// their next request, at most a [refresh](crate::RateLimiterBuilder::refresh) later. Permits in flight count again once
             /// their processes report them.
             ///
             /// Bookings are still granted, so for a moment the limit may be exceeded.

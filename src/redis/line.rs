@@ -89,7 +89,7 @@ impl<P: Scripted> KeyLine<P> {
     pub(crate) fn new(key: Arc<str>, context: Arc<Context<P>>) -> Self {
         Self {
             key,
-            time: Monotone::new(context.options.clock.now()),
+            time: Monotone::new(context.clock.now()),
             agreement: Agreement::new(context.policy.clone(), context.options.version),
             context,
             roster: Roster::new(),
@@ -111,7 +111,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Reads the clock: what happens next happens then.
     pub(crate) fn read_clock(&mut self) -> Nanos {
-        self.time.read(self.context.options.clock.now())
+        self.time.read(self.context.clock.now())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -124,7 +124,7 @@ impl<P: Scripted> KeyLine<P> {
 
     /// Whether the line can be dropped without a loss. `comes_closed`: a new one would be closed.
     pub(crate) fn is_quiet(&self, comes_closed: bool) -> bool {
-        let now = self.context.options.clock.now();
+        let now = self.context.clock.now();
         let is_own = self.agreement.header.rank == (self.context.options.version, 0);
         let kept = if is_own { UNUSED } else { UNUSED_BUT_SET };
         now.since(self.time.latest()) >= kept

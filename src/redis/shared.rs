@@ -48,7 +48,7 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
     }
 
     fn set_alarm(&self, lines: &mut Lines<P, C>, after: Duration) {
-        let clock = &self.context.options.clock;
+        let clock = &self.context.clock;
         // One key is the limiter's own.
         lines.is_armed = lines.round.len() > 1 && clock.sounds_without_callers();
         if lines.is_armed {
@@ -201,7 +201,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 
     /// As [`KeyLine::close`], of the local limiter as well.
     pub(super) fn end(&self, end: End<'_>) -> bool {
-        let (clock, key) = (&self.context.options.clock, &self.key);
+        let (clock, key) = (&self.context.clock, &self.key);
         let local = || self.context.local.as_ref().is_none_or(|local| local.at(key).end(end));
         let answer = clock.ask(|| self.with_lock(|line| line.close(end)));
         answer && (matches!(end, End::IsClosed) || local())
@@ -225,7 +225,7 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         let driver = self.driver(&mut line);
         line.hold_back(lands);
         line.wake_if_drained();
-        let clock = &self.context.options.clock;
+        let clock = &self.context.clock;
         let after_unlock = line.arm(|| clock.alarm(self.this.clone()));
         // A caller that waits for a change does not move a clock that advances by itself.
         let moves = clock.advances_by_itself() && line.has_changes();

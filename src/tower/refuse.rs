@@ -49,7 +49,7 @@ use crate::rate_limiter::RateLimiter;
 /// service are the inner service's. The inner service must be `Clone` and its body `Default`; axum's, tonic's and
 /// http-body-util's are.
 ///
-/// A [`KeyedRateLimiter`](crate::KeyedRateLimiter) whose [`max_keys`](crate::KeyedRateLimiterBuilder::max_keys) are all in
+/// A [`KeyedRateLimiter`](crate::KeyedRateLimiter) whose [`max_keys`](crate::RateLimiterBuilder::max_keys) are all in
 /// use answers 503 to a new key. Give the customers that you know a limiter of their own, which strangers cannot fill.
 ///
 /// ```

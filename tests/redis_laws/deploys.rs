@@ -4,12 +4,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tollgate::redis::{RedisRateLimiter, RedisRateLimiterBuilder, Scripted};
-use tollgate::{Event, FixedWindow, ManualClock, Rate, Rated, SmoothBursty, TokenBucket};
+use tollgate::redis::{RedisRateLimiter, Scripted};
+use tollgate::{
+    Event, FixedWindow, ManualClock, Rate, RateLimiterBuilder, Rated, SmoothBursty, TokenBucket,
+};
 
 use crate::manual::{Manual, new_key};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+type Builder<P> = RateLimiterBuilder<RedisRateLimiter<P, Manual>>;
 
 /// The processes of one key.
 struct Fleet {
@@ -34,7 +38,7 @@ impl Fleet {
     fn with<P: Scripted>(
         &self,
         policy: P,
-        choose: impl FnOnce(RedisRateLimiterBuilder<P, Manual>) -> RedisRateLimiterBuilder<P, Manual>,
+        choose: impl FnOnce(Builder<P>) -> Builder<P>,
     ) -> Process<P> {
         let adopted = Arc::<Mutex<Vec<_>>>::default();
         let heard = Arc::clone(&adopted);

@@ -117,7 +117,7 @@ impl Reconnecting {
     ///
     /// Set no response time-out in the connection
     /// ([`AsyncConnectionConfig::set_response_timeout`]): the limiter has its
-    /// [deadline](crate::redis::RedisRateLimiterBuilder::deadline).
+    /// [deadline](crate::RateLimiterBuilder::deadline).
     ///
     /// ```no_run
     /// # // The feature `sentinel` of redis-rs has these two.

@@ -6,10 +6,9 @@ use std::time::Duration;
 use super::KeyLine;
 use super::roster::{BATCH, Booking, KeyWaiter, Outcome, Stage, Turn};
 use crate::error::Error;
-use crate::redis::context::Options;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, Bounds, End, WaiterId};
+use crate::wait_queue::{AfterUnlock, End, WaiterId};
 
 impl<P: Scripted> KeyLine<P> {
     /// Joins the queue as if it had come `ahead` earlier. `max_wait`: from the arrival. `Err` if the caller need not wait.
@@ -67,10 +66,7 @@ impl<P: Scripted> KeyLine<P> {
             self.context.count(|counters| counters.denied_locally += 1);
             return refused(Error::Denied { retry_after: Some(due.since(now)), part });
         }
-        let Options { max_waiters: waiters, max_queued_permits: permits, .. } =
-            self.context.options;
-        let bounds = Bounds { waiters, permits, ..Bounds::NONE };
-        if let Some(limit) = self.roster.exceeds(bounds, cost) {
+        if let Some(limit) = self.roster.exceeds(self.context.bounds, cost) {
             let retry_after = self.roster.next_move().map(|at| at.since(now));
             return refused(Error::QueueFull { limit, retry_after });
         }

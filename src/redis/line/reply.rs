@@ -58,7 +58,7 @@ impl<P: Scripted> KeyLine<P> {
             self.end(request, &end);
         }
         // In simulated time nothing comes back by itself.
-        let is_real = self.context.options.clock.is_real();
+        let is_real = self.context.clock.is_real();
         self.collect_until = if is_real { self.now().saturating_add(COLLECT) } else { Nanos::ZERO };
     }
 

@@ -173,7 +173,7 @@ impl<P: Scripted> KeyLine<P> {
         let overdue = self.overdue_at();
         let due = self.next_alarm().into_iter().chain(overdue).min();
         let is_free = self.flight.is_none();
-        if due.is_some() && self.context.options.clock.advances_by_itself() && is_free {
+        if due.is_some() && self.context.clock.advances_by_itself() && is_free {
             // The first waiter that sees how long it has to wait moves the clock.
             self.roster.queue.wake_all();
             self.roster.wake_booked();

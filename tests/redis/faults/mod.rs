@@ -37,11 +37,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
-use tollgate::redis::{
-    Connection, Reconnecting, RedisRateLimiter, RedisRateLimiterBuilder, Scripted, State,
-    StoreError,
-};
-use tollgate::{Error, Event, Rate, SmoothBursty};
+use tollgate::redis::{Connection, Reconnecting, RedisRateLimiter, Scripted, State, StoreError};
+use tollgate::{Error, Event, Rate, RateLimiterBuilder, SmoothBursty};
 
 use crate::support::server::Server;
 use crate::support::{LIMIT, lock};
@@ -91,10 +88,7 @@ async fn multiplexed(url: &str) -> MultiplexedConnection {
     client.get_multiplexed_async_connection().await.expect("the server is there")
 }
 
-fn builder<C: Connection>(
-    policy: SmoothBursty,
-    connection: C,
-) -> RedisRateLimiterBuilder<SmoothBursty, C> {
+fn builder<C: Connection>(policy: SmoothBursty, connection: C) -> RateLimiterBuilder<Limiter<C>> {
     Limiter::builder(policy, connection, KEY)
 }
 
