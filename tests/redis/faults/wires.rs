@@ -80,6 +80,7 @@ impl Connection for Gate {
 #[derive(Clone, Default)]
 pub(super) struct Hand {
     tasks: Arc<Mutex<Vec<BoxFuture<'static, ()>>>>,
+    #[allow(clippy::type_complexity)]
     answers: Arc<Mutex<VecDeque<Result<Vec<f64>, StoreError>>>>,
     sent: Arc<AtomicUsize>,
     last: Arc<Mutex<Vec<Vec<u8>>>>,
