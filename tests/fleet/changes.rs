@@ -75,11 +75,6 @@ fn a_pause_at_5_a_second() {
     a_pause(Rule::bursty(5.0), ms(3_000), ms(3_000));
 }
 
-#[test]
-fn a_pause_of_a_token_bucket() {
-    a_pause(Rule::bucket(500.0), ms(1_000), ms(1_500));
-}
-
 fn other_rates(rule: Rule, up: f64, down: f64) {
     let changes =
         [Change { at: ms(1_000), to: To::Rate(up) }, Change { at: ms(2_000), to: To::Rate(down) }];
@@ -119,9 +114,4 @@ fn other_rates(rule: Rule, up: f64, down: f64) {
 #[test]
 fn other_rates_for_all() {
     other_rates(Rule::bursty(200.0), 1_000.0, 100.0);
-}
-
-#[test]
-fn other_rates_for_a_token_bucket() {
-    other_rates(Rule::bucket(200.0), 1_000.0, 100.0);
 }

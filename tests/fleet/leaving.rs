@@ -37,13 +37,3 @@ fn at_100_a_second() {
 fn at_2_000_a_second() {
     leaving(Rule::bursty(2_000.0), ms(300));
 }
-
-#[test]
-fn a_token_bucket_at_100_a_second() {
-    leaving(Rule::bucket(100.0), ms(500));
-}
-
-#[test]
-fn a_token_bucket_at_2_000_a_second() {
-    leaving(Rule::bucket(2_000.0), ms(300));
-}

@@ -18,7 +18,6 @@ mod keys;
 #[path = "../redis/manual.rs"]
 mod manual;
 mod measure;
-mod metered;
 mod priorities;
 // Others use more of it.
 #[allow(dead_code)]

@@ -68,26 +68,8 @@ pub(crate) const TRIES: &Mix<Verb> = &[
     (Verb::TakeOver, 10),
 ];
 
-/// Without calls that change the price of a permit, or give one back.
-pub(crate) const WAITS: &Mix<Verb> = &[
-    (Verb::Try, 200),
-    (Verb::Nothing, 5),
-    (Verb::TooMuch, 5),
-    (Verb::Wait, 40),
-    (Verb::WaitOwned, 20),
-    (Verb::WaitTimed, 40),
-    (Verb::Leave, 40),
-    (Verb::LeaveTimed, 20),
-    (Verb::TimeOut, 20),
-    (Verb::Block, 40),
-    (Verb::BlockTimed, 20),
-    (Verb::Reserve, 20),
-    (Verb::ReserveLeave, 20),
-    (Verb::TakeOver, 20),
-    (Verb::Look, 10),
-    (Verb::Clone, 10),
-    (Verb::BriefThread, 2),
-];
+/// Without the calls at the end of [`ALL`], which give permits back or change the price of one.
+pub(crate) const WAITS: &Mix<Verb> = ALL.split_at(ALL.len() - 3).0;
 
 pub(crate) const ALL: &Mix<Verb> = &[
     (Verb::Try, 200),
@@ -103,11 +85,11 @@ pub(crate) const ALL: &Mix<Verb> = &[
     (Verb::BlockTimed, 20),
     (Verb::Reserve, 20),
     (Verb::ReserveLeave, 20),
-    (Verb::ReserveDrop, 20),
     (Verb::TakeOver, 20),
     (Verb::Look, 10),
     (Verb::Clone, 10),
     (Verb::BriefThread, 2),
+    (Verb::ReserveDrop, 20),
     (Verb::Change, 10),
     (Verb::Pause, 3),
 ];

@@ -1,9 +1,10 @@
 //! The policies, each with its mix of calls.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use tollgate::{
-    FixedWindow, Gcra, InFlight, Rate, RateLimiter, Rated, SlidingWindowLog, SmoothBursty,
+    FixedWindow, Gcra, InFlight, Policy, Rate, RateLimiter, Rated, SlidingWindowLog, SmoothBursty,
     SmoothWarmingUp, TokenBucket,
 };
 
@@ -54,140 +55,92 @@ fn other_rate<P: Rated>(limiter: &RateLimiter<P>, draw: u64) {
     assert!(limiter.rate().as_per_second() <= Rate::every(INTERVAL).as_per_second());
 }
 
+/// A policy whose cost is a number of permits, with callers that ask for `most` of them at most.
+fn of<P: Policy<Cost = u32> + Debug>(
+    name: &'static str,
+    policy: P,
+    most: u32,
+    (verbs, uses): Calls,
+) -> Scenario<P> {
+    Scenario::new(name, policy, |n| n, most, verbs, uses)
+}
+
+type Calls = (&'static Mix<Verb>, &'static Mix<GrantUse>);
+
+const KEEP: Calls = (WAITS, KEPT);
+const CORRECT: Calls = (ALL, CORRECTED);
+const REDUCE: Calls = (ALL, ONLY_LESS);
+const TRY: Calls = (TRIES, KEPT);
+const TRY_AND_REFUND: Calls = (TRIES, REFUNDED);
+
 /// Policies with lock-free state in one word.
 fn words() -> Vec<Box<dyn Run>> {
-    let one = |n| n;
-    let smooth = Law::smooth(INTERVAL, MILLISECOND, MOST);
+    let (us, ms) = (MICROSECOND, MILLISECOND);
+    let smooth = Law::smooth(INTERVAL, ms, MOST);
     let strict = Law::bucket(INTERVAL, CAPACITY);
+    let quick = TokenBucket::new(Rate::every(us), CAPACITY);
+    let few = bursty(us, 10 * us);
     vec![
         Box::new(
-            Scenario::new(
-                "SmoothBursty, 1e6/s, tries",
-                bursty(MICROSECOND, MILLISECOND),
-                one,
-                MOST,
-                TRIES,
-                KEPT,
-            )
-            .law(Law::smooth(MICROSECOND, MILLISECOND, MOST)),
+            of("SmoothBursty, 1e6/s, tries", bursty(us, ms), MOST, TRY)
+                .law(Law::smooth(us, ms, MOST)),
         ),
         Box::new(
-            Scenario::new(
-                "SmoothBursty, 1e9/s, tries",
-                bursty(NANOSECOND, MILLISECOND),
-                one,
-                20_000,
-                TRIES,
-                KEPT,
-            )
-            .law(Law::smooth(NANOSECOND, MILLISECOND, 20_000)),
+            of("SmoothBursty, 1e9/s, tries", bursty(NANOSECOND, ms), 20_000, TRY)
+                .law(Law::smooth(NANOSECOND, ms, 20_000)),
         ),
         Box::new(
-            Scenario::new(
-                "SmoothBursty, nothing lost",
-                bursty(INTERVAL, HOUR),
-                one,
-                MOST,
-                WAITS,
-                KEPT,
-            )
-            .conserves(INTERVAL),
+            of("SmoothBursty, nothing lost", bursty(INTERVAL, HOUR), MOST, KEEP)
+                .conserves(INTERVAL),
         ),
         Box::new(
-            Scenario::new(
-                "SmoothBursty, 1e6/s, nothing lost by tries",
-                bursty(MICROSECOND, HOUR),
-                one,
-                MOST,
-                TRIES,
-                KEPT,
-            )
-            .conserves(MICROSECOND),
+            of("SmoothBursty, 1e6/s, nothing lost by tries", bursty(us, HOUR), MOST, TRY)
+                .conserves(us),
         ),
         Box::new(
-            Scenario::new(
-                "SmoothBursty, 1e6/s, tries and refunds",
-                bursty(MICROSECOND, 10 * MICROSECOND),
-                one,
-                CAPACITY,
-                TRIES,
-                REFUNDED,
-            )
-            .law(Law::smooth(MICROSECOND, 10 * MICROSECOND, CAPACITY)),
+            of("SmoothBursty, 1e6/s, tries and refunds", few, CAPACITY, TRY_AND_REFUND)
+                .law(Law::smooth(us, 10 * us, CAPACITY)),
         ),
         Box::new(
-            Scenario::new(
-                "TokenBucket, 1e6/s, tries and refunds",
-                TokenBucket::new(Rate::every(MICROSECOND), CAPACITY),
-                one,
-                CAPACITY,
-                TRIES,
-                REFUNDED,
-            )
-            .law(Law::bucket(MICROSECOND, CAPACITY)),
+            of("TokenBucket, 1e6/s, tries and refunds", quick, CAPACITY, TRY_AND_REFUND)
+                .law(Law::bucket(us, CAPACITY)),
         ),
+        Box::new(of("SmoothBursty, waits", bursty(INTERVAL, ms), MOST, KEEP).law(smooth)),
         Box::new(
-            Scenario::new(
-                "SmoothBursty, waits",
-                bursty(INTERVAL, MILLISECOND),
-                one,
-                MOST,
-                WAITS,
-                KEPT,
-            )
-            .law(smooth),
+            of("SmoothBursty, all verbs", bursty(INTERVAL, ms), MOST, CORRECT)
+                .law(smooth)
+                .change(other_rate)
+                .max_waiters(8),
         ),
+        Box::new(of("TokenBucket, waits", bucket(), MOST, KEEP).law(strict).strict()),
         Box::new(
-            Scenario::new(
-                "SmoothBursty, all verbs",
-                bursty(INTERVAL, MILLISECOND),
-                one,
-                MOST,
-                ALL,
-                CORRECTED,
-            )
-            .law(smooth)
-            .change(other_rate)
-            .max_waiters(8),
-        ),
-        Box::new(
-            Scenario::new("TokenBucket, waits", bucket(), one, MOST, WAITS, KEPT)
-                .law(strict)
-                .strict(),
-        ),
-        Box::new(
-            Scenario::new("TokenBucket, all verbs", bucket(), one, MOST, ALL, CORRECTED)
+            of("TokenBucket, all verbs", bucket(), MOST, CORRECT)
                 .law(strict)
                 .change(other_rate)
                 .strict(),
         ),
-        Box::new(Scenario::new("Gcra, waits", gcra(), one, MOST, WAITS, KEPT).law(strict).strict()),
+        Box::new(of("Gcra, waits", gcra(), MOST, KEEP).law(strict).strict()),
         Box::new(
-            Scenario::new("Gcra, all verbs", gcra(), one, MOST, ALL, CORRECTED)
-                .law(strict)
-                .change(other_rate)
-                .strict(),
+            of("Gcra, all verbs", gcra(), MOST, CORRECT).law(strict).change(other_rate).strict(),
         ),
     ]
 }
 
 /// Policies under a mutex.
 fn locks() -> Vec<Box<dyn Run>> {
-    let one = |n| n;
     let unstored = Law::smooth(INTERVAL, Duration::ZERO, MOST);
+    let window = Law::window(CAPACITY, WINDOW);
+    let places = || Places::new(PLACES, |n| n, |n| n);
     vec![
+        Box::new(of("SmoothWarmingUp, waits", warming_up(), MOST, KEEP).law(unstored)),
         Box::new(
-            Scenario::new("SmoothWarmingUp, waits", warming_up(), one, MOST, WAITS, KEPT)
-                .law(unstored),
-        ),
-        Box::new(
-            Scenario::new("SmoothWarmingUp, all verbs", warming_up(), one, MOST, ALL, CORRECTED)
+            of("SmoothWarmingUp, all verbs", warming_up(), MOST, CORRECT)
                 .law(unstored)
                 .change(other_rate)
                 .max_waiters(8),
         ),
-        Box::new(two("SmoothBursty and TokenBucket, waits", WAITS, KEPT)),
-        Box::new(two("SmoothBursty and TokenBucket, all verbs", ALL, CORRECTED).change(
+        Box::new(two("SmoothBursty and TokenBucket, waits", KEEP)),
+        Box::new(two("SmoothBursty and TokenBucket, all verbs", CORRECT).change(
             |limiter, draw| {
                 let slower = 1 + u32::try_from(draw % 4).expect("small");
                 let rate = Rate::every(INTERVAL * slower);
@@ -197,36 +150,30 @@ fn locks() -> Vec<Box<dyn Run>> {
                 ));
             },
         )),
-        Box::new(three("FixedWindow, TokenBucket and InFlight, waits", WAITS, KEPT)),
+        Box::new(three("FixedWindow, TokenBucket and InFlight, waits", KEEP)),
         Box::new(
-            three("FixedWindow, TokenBucket and InFlight, all verbs", ALL, ONLY_LESS)
+            three("FixedWindow, TokenBucket and InFlight, all verbs", REDUCE)
                 .change(|limiter, draw| {
                     let less = u32::try_from(draw % 4).expect("small");
                     limiter.set_policy(rules(less));
                 })
                 .max_waiters(8),
         ),
+        Box::new(of("SlidingWindowLog, waits", log(0), MOST, KEEP).law(window).strict()),
         Box::new(
-            Scenario::new("SlidingWindowLog, waits", log(0), one, MOST, WAITS, KEPT)
-                .law(Law::window(CAPACITY, WINDOW))
-                .strict(),
-        ),
-        Box::new(
-            Scenario::new("SlidingWindowLog, all verbs", log(0), one, MOST, ALL, CORRECTED)
-                .law(Law::window(CAPACITY, WINDOW))
+            of("SlidingWindowLog, all verbs", log(0), MOST, CORRECT)
+                .law(window)
                 .change(|limiter, draw| {
                     limiter.set_policy(log(u32::try_from(draw % 50).expect("small")));
                 })
                 .strict(),
         ),
         Box::new(
-            Scenario::new("InFlight, waits", InFlight::new(PLACES), one, MOST, WAITS, KEPT)
-                .places(Places::new(PLACES, |n| n, |n| n))
-                .strict(),
+            of("InFlight, waits", InFlight::new(PLACES), MOST, KEEP).places(places()).strict(),
         ),
         Box::new(
-            Scenario::new("InFlight, all verbs", InFlight::new(PLACES), one, MOST, ALL, ONLY_LESS)
-                .places(Places::new(PLACES, |n| n, |n| n))
+            of("InFlight, all verbs", InFlight::new(PLACES), MOST, REDUCE)
+                .places(places())
                 .change(|limiter, draw| {
                     let less = u32::try_from(draw % 4).expect("small");
                     limiter.set_policy(InFlight::new(PLACES - less));
@@ -245,11 +192,7 @@ fn log(less: u32) -> SlidingWindowLog {
 }
 
 /// The bucket is asked for twice as much and filled at the same rate: it is the one that holds.
-fn two(
-    name: &'static str,
-    verbs: &'static Mix<Verb>,
-    uses: &'static Mix<GrantUse>,
-) -> Scenario<(SmoothBursty, TokenBucket)> {
+fn two(name: &'static str, (verbs, uses): Calls) -> Scenario<(SmoothBursty, TokenBucket)> {
     let policy = (bursty(INTERVAL, MILLISECOND), bucket());
     Scenario::new(name, policy, |n| (n, n.saturating_mul(2)), MOST, verbs, uses)
         .law(Law::smooth(INTERVAL, MILLISECOND, MOST))
@@ -264,8 +207,7 @@ fn rules(less: u32) -> (FixedWindow, TokenBucket, InFlight) {
 /// Each call is one in its window, one in flight, and some permits.
 fn three(
     name: &'static str,
-    verbs: &'static Mix<Verb>,
-    uses: &'static Mix<GrantUse>,
+    (verbs, uses): Calls,
 ) -> Scenario<(FixedWindow, TokenBucket, InFlight)> {
     // Two windows meet at an edge.
     let windows = Law::bucket(WINDOW / CAPACITY, 2 * CAPACITY).with_share(|_| 1);

@@ -1,12 +1,9 @@
 //! A server with a hidden quota, enforced by a sliding log, that answers as an API documents.
 
 use std::collections::VecDeque;
-use std::future::ready;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use axum::Router;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::time::Instant;
 
 /// How it says what remains.
@@ -15,8 +12,6 @@ pub(crate) enum Style {
     GitHub,
     OpenAi,
     Discord,
-    /// It refuses with `Retry-After`, and says nothing else.
-    Silent,
     /// It says that a hundred remain, whatever is true.
     Liar,
 }
@@ -44,8 +39,6 @@ pub(crate) struct Server {
 pub(crate) struct Quota {
     pub(crate) limit: u64,
     pub(crate) window: Duration,
-    /// Until then it is down.
-    pub(crate) down_until: Option<Instant>,
 }
 
 pub(crate) type Response = (u16, Vec<(&'static str, String)>);
@@ -57,7 +50,7 @@ impl Server {
             reset,
             start: Instant::now(),
             calendar: Duration::from_secs(1_668_499_951),
-            quota: Mutex::new(Quota { limit, window, down_until: None }),
+            quota: Mutex::new(Quota { limit, window }),
             log: Mutex::default(),
         }
     }
@@ -65,10 +58,7 @@ impl Server {
     /// A call arrives.
     pub(crate) fn call(&self, cost: u64) -> Response {
         let now = Instant::now();
-        let Quota { limit, window, down_until } = *self.quota.lock().expect("no panic");
-        if down_until.is_some_and(|until| now < until) {
-            return (503, Vec::new());
-        }
+        let Quota { limit, window } = *self.quota.lock().expect("no panic");
         let mut log = self.log.lock().expect("no panic");
         while log.front().is_some_and(|&(at, _)| at + window <= now) {
             log.pop_front();
@@ -120,7 +110,6 @@ impl Server {
                 ("x-ratelimit-reset", format!("{:.3}", (calendar + reset).as_secs_f64())),
                 ("x-ratelimit-bucket", "abcd1234".to_owned()),
             ],
-            Style::Silent => Vec::new(),
             Style::Liar => vec![
                 ("x-ratelimit-limit", "100".to_owned()),
                 ("x-ratelimit-remaining", "100".to_owned()),
@@ -132,20 +121,6 @@ impl Server {
         }
         headers
     }
-}
-
-/// The server as an app of axum, to be served on loopback. Each call costs one permit.
-pub(crate) fn app(server: Arc<Server>) -> Router {
-    Router::new().fallback(move || {
-        let (status, headers) = server.call(1);
-        let headers: HeaderMap = headers
-            .into_iter()
-            .map(|(name, value)| {
-                (HeaderName::from_static(name), HeaderValue::try_from(value).expect("text"))
-            })
-            .collect();
-        ready((StatusCode::from_u16(status).expect("a status"), headers))
-    })
 }
 
 /// `Tue, 15 Nov 2022 08:12:31 GMT`, for a time of that week.

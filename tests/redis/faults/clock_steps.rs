@@ -11,7 +11,7 @@ use tollgate::{
 };
 
 use super::load::{Load, permits};
-use super::report::fault;
+use super::report::{not_longer, not_over};
 use super::{
     BURST, HORIZON, KEY, Limiter, Reconnecting, SLACK, bursty, denied, eventually, ms,
     reconnecting, served, slow, stored, timed,
@@ -85,10 +85,7 @@ async fn a_step_mints_at_most_a_burst_and_locks_no_caller_out() {
             assert_eq!(granted, expected, "{name}");
             most = most.max(granted);
         }
-        fault(name, "any")
-            .answer("granted or denied by the server's time")
-            .over(f64::from(most), if seconds > 0 { 6.0 } else { 0.0 })
-            .done();
+        not_over(f64::from(most), if seconds > 0 { 6.0 } else { 0.0 });
     }
 }
 
@@ -229,11 +226,7 @@ async fn places_are_granted_twice_after_a_step_ahead_until_they_are_renewed() {
         let again = other.acquire(5).await.expect("all places");
         assert_eq!(at_once(&one).await, 0, "{name}: five, and no more");
         drop(again);
-        let name = if seconds == 30 { "30 s" } else { "1 h" };
-        fault("the server's clock steps ahead under places in flight, lease 0.9 s", name)
-            .answer("granted a second time until the leases are renewed")
-            .over(f64::from(over), 5.0)
-            .done();
+        not_over(f64::from(over), 5.0);
     }
 }
 
@@ -285,14 +278,11 @@ async fn a_step_and_its_correction() {
             let longest = log.granted().map(|call| call.end - call.start).max();
             // Of four callers, no more than four are booked.
             let booked = permits(RATE, HORIZON).min(callers as f64);
-            fault(name, who)
-                .answer("granted")
-                .over(
-                    log.excess(RATE, log.end - log.start),
-                    ahead * (booked + permits(RATE, BURST) + 1.0),
-                )
-                .longest(longest.expect("some were granted"), turn + ms(100))
-                .done();
+            not_over(
+                log.excess(RATE, log.end - log.start),
+                ahead * (booked + permits(RATE, BURST) + 1.0),
+            );
+            not_longer(longest.expect("some were granted"), turn + ms(100));
         }
     }
 }

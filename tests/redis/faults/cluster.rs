@@ -14,7 +14,7 @@ use tollgate::redis::{Connection, State};
 
 use super::load::{Load, permits};
 use super::refusals::documented_rules;
-use super::report::fault;
+use super::report::{is_back, not_longer, not_over, not_under};
 use super::{Events, HORIZON, KEY, builder, bursty, eventually, is, ms, sequence, store, timed};
 use crate::support::cluster::Cluster;
 use crate::support::lock;
@@ -46,11 +46,8 @@ async fn a_redirection_is_followed() {
     answer.expect("granted by the new owner");
     let charges = sequence(cluster.node(1 - from)).wrapping_sub(before);
     assert_eq!((charges, limiter.counters().lost, limiter.state()), (1, 0, State::Up));
-    fault("cluster: MOVED", "ClusterConnection, no retries")
-        .answer("granted, asked again")
-        .longest(took, DEADLINE)
-        .back(took)
-        .done();
+    not_longer(took, DEADLINE);
+    is_back(took);
 }
 
 /// The key has moved, the slot has not.
@@ -91,11 +88,8 @@ async fn in_the_middle_of_a_migration_callers_are_refused_at_the_deadline() {
     };
     let (back, charges) = in_the_middle(&cluster, connection, refused).await;
     assert_eq!(charges, 2);
-    fault("cluster: ASK, in the middle of a migration", "ClusterConnection, no retries")
-        .answer("Store: unavailable")
-        .longest(longest, DEADLINE)
-        .back(back)
-        .done();
+    not_longer(longest, DEADLINE);
+    is_back(back);
 }
 
 /// With a connection that asks there.
@@ -116,11 +110,8 @@ async fn in_the_middle_of_a_migration_the_new_owner_can_be_asked() {
     };
     let (back, charges) = in_the_middle(&cluster, connection, served).await;
     assert_eq!(charges, 22, "each once");
-    fault("cluster: ASK, in the middle of a migration", "over `Cluster`")
-        .answer("granted")
-        .longest(longest, DEADLINE)
-        .back(back)
-        .done();
+    not_longer(longest, DEADLINE);
+    is_back(back);
 }
 
 /// The rules of `docs/redis.md` for a cluster are enough, in the middle of a migration too.
@@ -148,12 +139,7 @@ async fn a_user_with_the_permissions_documented_for_a_cluster() {
 
 /// Each grant was charged once and each charge was granted, on either node. `in_the_middle`: how many are granted
 /// while the key has moved and the slot has not.
-async fn moves_under_load<C: Connection>(
-    cluster: &Cluster,
-    connection: C,
-    name: &'static str,
-    in_the_middle: u64,
-) {
+async fn moves_under_load<C: Connection>(cluster: &Cluster, connection: C, in_the_middle: u64) {
     let limiter = builder(bursty(RATE), connection).deadline(DEADLINE * 4).build();
     limiter.acquire(1).await.expect("granted");
     let from = cluster.node_of_key(KEY);
@@ -180,19 +166,16 @@ async fn moves_under_load<C: Connection>(
     let charges = sequence(cluster.node(from)).wrapping_sub(before);
     let grants = u32::try_from(log.grants()).expect("few");
     assert_eq!(charges, grants, "each once");
-    fault("cluster: a slot moves there and back under load", name)
-        .answer("granted")
-        .over(log.excess(RATE, log.end - log.start), 0.0)
-        .under(f64::from(charges) - f64::from(grants), 0.0)
-        .back(back)
-        .done();
+    not_over(log.excess(RATE, log.end - log.start), 0.0);
+    not_under(f64::from(charges) - f64::from(grants), 0.0);
+    is_back(back);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_moves_under_load() {
     let cluster = Cluster::start(2, 0);
     let connection = connect(&cluster).await;
-    moves_under_load(&cluster, connection, "ClusterConnection, no retries", 0).await;
+    moves_under_load(&cluster, connection, 0).await;
 }
 
 /// `MOVED` and `ASK`, there and back.
@@ -200,7 +183,7 @@ async fn a_slot_moves_under_load() {
 async fn a_slot_moves_slowly_under_load() {
     let cluster = Cluster::start(2, 0);
     let connection = tollgate::redis::Cluster::new(connect(&cluster).await);
-    moves_under_load(&cluster, connection, "over `Cluster`, with `ASK`", 60).await;
+    moves_under_load(&cluster, connection, 60).await;
 }
 
 /// It is not taken for dead yet.
@@ -251,11 +234,8 @@ async fn a_thousand_keys_of_a_stopped_node_do_not_hold_up_the_others() {
     let back = start.elapsed();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(failed().await, 0, "a second later");
-    fault("cluster: a node is mute, 1,000 keys", "over `Cluster`")
-        .answer("Store for its keys")
-        .longest(longest, DEADLINE)
-        .back(back)
-        .done();
+    not_longer(longest, DEADLINE);
+    is_back(back);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -283,13 +263,10 @@ async fn a_node_is_lost_and_its_replica_takes_over() {
     let open = killed.duration_since(log.start) + log.end.duration_since(back);
     // As long as nothing is lost on the way to the replica: booked before, and what was granted between
     // the fail-over and our knowing of it.
-    fault("cluster: a node is lost, its replica takes over", "ClusterConnection, no retries")
-        .answer("Store: unavailable")
-        .over(log.excess(RATE, open), permits(RATE, HORIZON + ms(500)) + 1.0)
-        .under(log.lost(RATE), permits(RATE, HORIZON) + 1.0)
-        .longest(log.longest_error(), DEADLINE + ms(250))
-        .back(log.first_grant_after(back))
-        .done();
+    not_over(log.excess(RATE, open), permits(RATE, HORIZON + ms(500)) + 1.0);
+    not_under(log.lost(RATE), permits(RATE, HORIZON) + 1.0);
+    not_longer(log.longest_error(), DEADLINE + ms(250));
+    is_back(log.first_grant_after(back));
 }
 
 /// Two nodes that pretend to be a cluster. One takes a request for `a` and owes the answer, the other says
@@ -407,7 +384,4 @@ async fn a_sent_request_may_be_charged_although_the_nodes_are_not_found_again() 
     assert!(source.is_some_and(RedisError::is_connection_refusal), "{error}");
     assert!(error.may_have_charged(), "{error}");
     other.abort();
-    fault("cluster: no node is found again", "over `Cluster`")
-        .answer("Store: may have charged")
-        .done();
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate::redis::{Connection, State};
 
 use super::load::{Load, permits};
-use super::report::fault;
+use super::report::{is_back, not_longer, not_over, not_under};
 use super::{
     Events, HORIZON, KEY, builder, bursty, eventually, is, manager, ms, reconnecting, sequence,
     store, timed, warm,
@@ -48,17 +48,14 @@ async fn a_replica_that_lags_costs_no_more_than_its_lag() {
     let lag = killed.duration_since(lags);
     let open = killed.duration_since(log.start) + log.end.duration_since(back);
     // The debt of that time is forgotten, and no time has passed for the replica that it can credit.
-    fault("fail-over to a replica that lags", "Reconnecting")
-        .answer("Store: unavailable")
-        .over(log.excess(RATE, open), permits(RATE, lag + HORIZON) + 1.0)
-        .under(log.lost(RATE), permits(RATE, HORIZON) + 1.0)
-        .longest(log.longest_error(), DEADLINE + ms(250))
-        .back(log.first_grant_after(back))
-        .done();
+    not_over(log.excess(RATE, open), permits(RATE, lag + HORIZON) + 1.0);
+    not_under(log.lost(RATE), permits(RATE, HORIZON) + 1.0);
+    not_longer(log.longest_error(), DEADLINE + ms(250));
+    is_back(log.first_grant_after(back));
 }
 
 /// The connection stays open, but its server is a replica now.
-async fn demoted<C: Connection>(name: &'static str, connection: impl AsyncFn(&str) -> C) {
+async fn demoted<C: Connection>(connection: impl AsyncFn(&str) -> C) {
     let primary = Server::start();
     let replica = Replica::of(&primary);
     let proxy = Proxy::to(&primary);
@@ -96,16 +93,13 @@ async fn demoted<C: Connection>(name: &'static str, connection: impl AsyncFn(&st
     limiter.acquire(1).await.expect("granted by the new primary");
     assert_eq!(sequence(&replica), before.wrapping_add(1));
     assert!(swapped.elapsed() < Duration::from_secs(5));
-    fault("READONLY (the primary became a replica)", name)
-        .answer("Store: unavailable")
-        .longest(longest, DEADLINE)
-        .back(back)
-        .done();
+    not_longer(longest, DEADLINE);
+    is_back(back);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_demoted_primary_is_left() {
-    demoted("Reconnecting", async |url| reconnecting(url)).await;
+    demoted(async |url| reconnecting(url)).await;
 }
 
 /// It does not know that the primary has moved, and fails until the connection is cut.
@@ -127,9 +121,6 @@ async fn a_manager_stays_with_a_demoted_primary_until_the_connection_ends() {
     let start = Instant::now();
     eventually("it is connected again", || limiter.state() == State::Up).await;
     limiter.acquire(1).await.expect("granted by the new primary");
-    fault("READONLY (the primary became a replica)", "ConnectionManager")
-        .answer("Store: unavailable, until the connection is cut")
-        .longest(longest, DEADLINE)
-        .back(start.elapsed())
-        .done();
+    not_longer(longest, DEADLINE);
+    is_back(start.elapsed());
 }

@@ -7,7 +7,7 @@ use tollgate::redis::{Connection, RedisRateLimiter, State};
 use tollgate::{Rate, TokenBucket};
 
 use super::load::{Load, permits};
-use super::report::fault;
+use super::report::{not_longer, not_over};
 use super::{
     Events, HORIZON, KEY, Limiter, builder, bursty, eventually, ms, reconnecting, slow, store,
     stored, timed,
@@ -33,10 +33,7 @@ async fn a_key_that_is_deleted_again_and_again() {
     let each = permits(RATE, HORIZON) + 1.0;
     #[allow(clippy::cast_precision_loss)] // five
     let bound = each * TIMES as f64;
-    fault("key deleted or evicted, five times", "Reconnecting")
-        .answer("granted")
-        .over(log.excess(RATE, log.end - log.start), bound)
-        .done();
+    not_over(log.excess(RATE, log.end - log.start), bound);
 }
 
 /// A bucket that is full when new grants its capacity once more, beside what is booked.
@@ -60,10 +57,7 @@ async fn the_key_of_a_full_bucket_is_deleted() {
     let granted = limiter.stats().granted as f64;
     let allowed = f64::from(CAPACITY) + permits(RATE, start.elapsed());
     callers.iter().for_each(tokio::task::JoinHandle::abort);
-    fault("key of a full bucket deleted", "Reconnecting")
-        .answer("granted")
-        .over(granted - allowed, permits(RATE, HORIZON) + f64::from(CAPACITY) + 1.0)
-        .done();
+    not_over(granted - allowed, permits(RATE, HORIZON) + f64::from(CAPACITY) + 1.0);
 }
 
 /// The server has to throw keys away: nothing but the debt is lost.
@@ -80,7 +74,7 @@ async fn a_key_that_is_evicted() {
     assert!(stored(&server).is_none());
     limiter.acquire(1).await.expect("that of a new limiter");
     assert_eq!(stored(&server).map(|stored| stored.level), Some(1e7));
-    fault("key evicted", "Reconnecting").answer("granted").over(1.0, 1.0).done();
+    not_over(1.0, 1.0);
 }
 
 /// Each call fails at once if the key has foreign contents, and leaves them as they are.
@@ -106,10 +100,7 @@ async fn foreign<C: Connection>(name: &'static str, server: &Server, limiter: &L
     assert_eq!(dump(), before, "nothing was overwritten");
     server.command(&["DEL", KEY]);
     limiter.acquire(1).await.expect("the key is free now");
-    fault(name, "Reconnecting")
-        .answer("Store: names the key; nothing is overwritten")
-        .longest(longest, ms(0))
-        .done();
+    not_longer(longest, ms(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

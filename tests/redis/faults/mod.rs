@@ -1,6 +1,5 @@
 //! The cost of each fault: the answer that callers get, the permits granted too much or too little,
-//! and the time until service is back. Each test writes a row of the fault table to
-//! `target/fault_table`.
+//! and the time until service is back.
 
 mod bounds;
 mod by_hand;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate::redis::{Connection, State};
 
 use super::load::Load;
-use super::report::fault;
+use super::report::{is_back, not_longer, not_over, not_under};
 use super::{
     BURST, Events, Limiter, builder, bursty, denied, eventually, is, manager, ms, multiplexed,
     reconnecting, sequence, served, slow, store, timed, warm,
@@ -30,15 +30,12 @@ async fn ready<C: Connection>(connection: C, server: &Server, events: &Events) -
 
 /// One request is cut off. The client cannot know whether it was executed, so it counts as
 /// executed.
-async fn cut<C: Connection>(name: &'static str, server: &Server, proxy: &Proxy, connection: C) {
+async fn cut<C: Connection>(server: &Server, proxy: &Proxy, connection: C) {
     let events = Events::default();
     let limiter = ready(connection, server, &events).await;
     let before = sequence(server);
     let before_lost = limiter.counters().lost;
-    for (mode, what, charged) in [
-        (Mode::CutBeforeRequest, "connection cut before the script ran", 0),
-        (Mode::CutBeforeAnswer, "connection cut after the script ran", 1),
-    ] {
+    for (mode, charged) in [(Mode::CutBeforeRequest, 0), (Mode::CutBeforeAnswer, 1)] {
         proxy.set_once(mode);
         let (answer, took) = timed(limiter.try_acquire(1)).await;
         let error = store(answer);
@@ -46,12 +43,9 @@ async fn cut<C: Connection>(name: &'static str, server: &Server, proxy: &Proxy, 
         let back = is(&limiter, State::Up).await;
         let charges = sequence(server).wrapping_sub(before);
         assert_eq!(charges, charged, "never twice");
-        fault(what, name)
-            .answer("Store: may have charged")
-            .under(f64::from(charges), f64::from(charged))
-            .longest(took, DEADLINE)
-            .back(back)
-            .done();
+        not_under(f64::from(charges), f64::from(charged));
+        not_longer(took, DEADLINE);
+        is_back(back);
     }
     assert_eq!(limiter.counters().lost, before_lost + 2);
     // Only the charged permits are owed.
@@ -64,48 +58,42 @@ async fn cut<C: Connection>(name: &'static str, server: &Server, proxy: &Proxy, 
 async fn a_request_that_was_cut_off_is_not_sent_again() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
-    cut("Reconnecting", &server, &proxy, reconnecting(&proxy.url())).await;
+    cut(&server, &proxy, reconnecting(&proxy.url())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_was_cut_off_is_not_sent_again_by_a_manager() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
-    cut("ConnectionManager", &server, &proxy, manager(&proxy.url()).await).await;
+    cut(&server, &proxy, manager(&proxy.url()).await).await;
 }
 
 /// Such an error does not say that nothing was executed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_that_a_proxy_answers_after_executing_is_not_sent_again() {
-    async fn behind<C: Connection>(name: &'static str, connection: impl Fn(&str) -> C) {
-        let server = Server::start();
-        let proxy = Proxy::to(&server);
-        let events = Events::default();
-        // The key does not expire meanwhile.
-        let policy = bursty(1_000.0).max_burst(Duration::from_secs(60));
-        let limiter = builder(policy, connection(&proxy.url())).deadline(DEADLINE).build();
-        warm(&limiter, &events).await;
-        for error in ["ERR timed out", "upstream failure", "ERR Connection timed out"] {
-            let before = sequence(&server);
-            let lost = limiter.counters().lost;
-            proxy.set_once(Mode::Answer(error));
-            let answer = store(limiter.acquire(1).await);
-            assert!(answer.may_have_charged() && answer.is_unavailable(), "{answer}");
-            let back = is(&limiter, State::Up).await;
-            assert_eq!(sequence(&server).wrapping_sub(before), 1, "{error}: charged once");
-            assert_eq!(limiter.counters().lost, lost + 1);
-            fault("a proxy answers an error after the script ran", name)
-                .answer("Store: may have charged")
-                .under(1.0, 1.0)
-                .back(back)
-                .done();
-        }
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let events = Events::default();
+    // The key does not expire meanwhile.
+    let policy = bursty(1_000.0).max_burst(Duration::from_secs(60));
+    let limiter = builder(policy, reconnecting(&proxy.url())).deadline(DEADLINE).build();
+    warm(&limiter, &events).await;
+    for error in ["ERR timed out", "upstream failure", "ERR Connection timed out"] {
+        let before = sequence(&server);
+        let lost = limiter.counters().lost;
+        proxy.set_once(Mode::Answer(error));
+        let answer = store(limiter.acquire(1).await);
+        assert!(answer.may_have_charged() && answer.is_unavailable(), "{answer}");
+        let back = is(&limiter, State::Up).await;
+        assert_eq!(sequence(&server).wrapping_sub(before), 1, "{error}: charged once");
+        assert_eq!(limiter.counters().lost, lost + 1);
+        not_under(1.0, 1.0);
+        is_back(back);
     }
-    behind("Reconnecting", reconnecting).await;
 }
 
 /// Connections are accepted and never answered.
-async fn mute<C: Connection>(name: &'static str, server: &Server, connection: C) {
+async fn mute<C: Connection>(server: &Server, connection: C) {
     let events = Events::default();
     let limiter = ready(connection, server, &events).await;
     let before = sequence(server);
@@ -137,45 +125,39 @@ async fn mute<C: Connection>(name: &'static str, server: &Server, connection: C)
     eventually("the event arrives", || events.ups() == 1).await;
     // The server has read the request, though no caller waits for it.
     let charges = sequence(server).wrapping_sub(before);
-    fault("black hole (no answer)", name)
-        .answer("Store: may have charged; later at once: unavailable")
-        .under(f64::from(charges), 20.0)
-        .longest(longest, DEADLINE)
-        .back(back)
-        .done();
+    not_under(f64::from(charges), 20.0);
+    not_longer(longest, DEADLINE);
+    is_back(back);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_caller_waits_for_a_mute_server() {
     let server = Server::start();
-    mute("Reconnecting", &server, reconnecting(&server.url())).await;
+    mute(&server, reconnecting(&server.url())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_caller_waits_for_a_mute_server_over_a_manager() {
     let server = Server::start();
-    mute("ConnectionManager", &server, manager(&server.url()).await).await;
+    mute(&server, manager(&server.url()).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_caller_waits_for_a_mute_server_over_a_plain_connection() {
     let server = Server::start();
-    mute("MultiplexedConnection", &server, multiplexed(&server.url()).await).await;
+    mute(&server, multiplexed(&server.url()).await).await;
 }
 
 /// The server was mute before the first connection, so nothing can have been charged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_mute_from_the_beginning_has_charged_nothing() {
-    async fn never_connected<C: Connection>(connection: C) {
-        let limiter = builder(slow(), connection).deadline(DEADLINE).build();
-        let (answer, took) = timed(limiter.acquire(1)).await;
-        let error = store(answer);
-        assert!(error.is_unavailable() && !error.may_have_charged(), "{error}");
-        assert!(took < DEADLINE * 2 + super::SLACK, "{took:?}");
-    }
     let server = Server::start();
     server.stop_process();
-    never_connected(reconnecting(&server.url())).await;
+    let limiter = builder(slow(), reconnecting(&server.url())).deadline(DEADLINE).build();
+    let (answer, took) = timed(limiter.acquire(1)).await;
+    let error = store(answer);
+    assert!(error.is_unavailable() && !error.may_have_charged(), "{error}");
+    assert!(took < DEADLINE * 2 + super::SLACK, "{took:?}");
     server.continue_process();
 }
 
@@ -206,13 +188,10 @@ async fn replies_that_are_always_too_late() {
     // One request was made for ten callers; the others were probes.
     let charges = sequence(&server).wrapping_sub(before);
     let granted = u32::try_from(log.grants()).expect("few");
-    fault("latency 300 ms, deadline 100 ms", "Reconnecting")
-        .answer("Store: may have charged; later at once: unavailable")
-        .over(log.excess(100.0, log.end - log.start), 0.0)
-        .under(f64::from(charges.saturating_sub(granted)), 10.0)
-        .longest(log.longest_error(), ms(100))
-        .back(back)
-        .done();
+    not_over(log.excess(100.0, log.end - log.start), 0.0);
+    not_under(f64::from(charges.saturating_sub(granted)), 10.0);
+    not_longer(log.longest_error(), ms(100));
+    is_back(back);
 }
 
 /// Slow, but in time: nothing is lost, and the horizon covers the latency.
@@ -236,30 +215,24 @@ async fn replies_that_are_late_but_in_time() {
     assert_eq!((log.errors().count(), limiter.counters().lost), (0, 0));
     // The first reply is late, and so are two more once the queue runs dry.
     assert!(unused < 120.0, "{unused} of {grants} were not used");
-    fault("latency 300 ms, deadline 2 s", "Reconnecting")
-        .answer("granted")
-        .over(log.excess(100.0, log.end - log.start), 0.0)
-        .under(charges - grants, 0.0)
-        .done();
+    not_over(log.excess(100.0, log.end - log.start), 0.0);
+    not_under(charges - grants, 0.0);
 }
 
 /// A script that the server does not know has to be sent twice, and the deadline is for both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadline_is_for_all_that_a_request_takes() {
     const DEADLINE: Duration = ms(1_000);
-    async fn unknown<C: Connection>(server: &Server, proxy: &Proxy, connection: C) {
-        let limiter = builder(slow(), connection).deadline(DEADLINE).build();
-        warm(&limiter.at("another"), &Events::default()).await;
-        server.command(&["SCRIPT", "FLUSH"]);
-        proxy.set(Mode::DelayAnswers(DEADLINE * 9 / 10));
-        let (answer, took) = timed(limiter.acquire(1)).await;
-        assert!(store(answer).may_have_charged());
-        assert!(took < DEADLINE * 3 / 2, "{took:?}");
-        proxy.set(Mode::Pass);
-    }
     let server = Server::start();
     let proxy = Proxy::to(&server);
-    unknown(&server, &proxy, reconnecting(&proxy.url())).await;
+    let limiter = builder(slow(), reconnecting(&proxy.url())).deadline(DEADLINE).build();
+    warm(&limiter.at("another"), &Events::default()).await;
+    server.command(&["SCRIPT", "FLUSH"]);
+    proxy.set(Mode::DelayAnswers(DEADLINE * 9 / 10));
+    let (answer, took) = timed(limiter.acquire(1)).await;
+    assert!(store(answer).may_have_charged());
+    assert!(took < DEADLINE * 3 / 2, "{took:?}");
+    proxy.set(Mode::Pass);
 }
 
 /// One key tries to reconnect, and does not delay the deadline of another's request.
@@ -313,11 +286,8 @@ async fn lost<C: Connection>(name: &'static str, proxy: &Proxy, connection: C) {
     }
     let lost: u64 = limiters.iter().map(|limiter| limiter.counters().lost).sum();
     assert!(lost > 0 && proxy.accepted() >= 2, "{lost} lost, {} connections", proxy.accepted());
-    fault("a reply is lost and the connection goes on", name)
-        .answer("Store: may have charged")
-        .over(over, 2.0)
-        .longest(back, DEADLINE)
-        .done();
+    not_over(over, 2.0);
+    not_longer(back, DEADLINE);
 
     // No other request is under way that could get the wrong reply.
     let [limiter, _] = limiters;

@@ -7,7 +7,7 @@ use tollgate::{
     FixedWindow, InFlight, LeakyBucket, Limiter as _, LockOut, Rate, Rated, SmoothBursty,
 };
 
-use super::report::fault;
+use super::report::{is_back, not_longer};
 use super::{Events, KEY, Limiter, builder, bursty, is, ms, reconnecting, store, timed};
 use crate::support::server::Server;
 
@@ -94,10 +94,7 @@ async fn a_lost_key_gets_the_later_policy_back() {
     late.acquire(1).await.expect("granted");
     assert_eq!((rate(&late), late_hears.adopted()), (300.0, late_hears.adopted()));
     assert_eq!(late_hears.adopted().len(), 1);
-    fault("the key is lost after set_policy", "Reconnecting")
-        .answer("granted; the first process that knows the later policy restores it")
-        .back(back)
-        .done();
+    is_back(back);
 }
 
 /// It is unknown whether the policy was set; after the next reply it is.
@@ -115,11 +112,8 @@ async fn a_policy_that_could_not_be_set_is_set_later() {
     limiter.acquire(1).await.expect("granted");
     other.acquire(1).await.expect("granted");
     assert_eq!((rate(&limiter), rate(&other), hears.adopted().len()), (300.0, 300.0, 1));
-    fault("set_policy without an answer", "Reconnecting")
-        .answer("Store: may have been set; it holds once the process reaches Redis again")
-        .longest(longest, ms(200))
-        .back(back)
-        .done();
+    not_longer(longest, ms(200));
+    is_back(back);
 }
 
 /// A lock that a refusal begins leaves the places of calls that the same request granted.

@@ -9,7 +9,7 @@ use tollgate::InFlight;
 use tollgate::redis::RedisRateLimiter;
 
 use super::load::{Load, permits};
-use super::report::fault;
+use super::report::{is_back, not_over, not_under};
 use super::{KEY, Limiter, SLACK, builder, bursty, ms, reconnecting, stored};
 use crate::support::server::Server;
 
@@ -98,12 +98,9 @@ async fn a_process_killed_with_tickets() {
     }
     let all = killed.elapsed();
     assert!(all <= AHEAD + Duration::from_secs_f64(31.0 / RATE) + SLACK, "{all:?}");
-    fault("a process killed with tickets", "Reconnecting")
-        .answer("the others are granted")
-        .over(super::load::excess(31, RATE, all), 0.0)
-        .under(wasted, permits(RATE, AHEAD) + 1.0)
-        .back(first.saturating_sub(AHEAD))
-        .done();
+    not_over(super::load::excess(31, RATE, all), 0.0);
+    not_under(wasted, permits(RATE, AHEAD) + 1.0);
+    is_back(first.saturating_sub(AHEAD));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -140,9 +137,6 @@ async fn a_process_killed_with_places() {
     }
     assert!(limiter.try_acquire(1).await.is_err(), "five, and no more");
     drop(grants);
-    fault("a process killed with places in flight, lease 0.9 s", "Reconnecting")
-        .answer("the others have its places when its lease has ended")
-        .under(5.0, 5.0)
-        .back(first.saturating_sub(LEASE))
-        .done();
+    not_under(5.0, 5.0);
+    is_back(first.saturating_sub(LEASE));
 }

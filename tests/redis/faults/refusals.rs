@@ -7,7 +7,7 @@ use redis::RedisError;
 use tollgate::redis::{Connection, RedisRateLimiter, State};
 use tollgate::{InFlight, Rate, TokenBucket};
 
-use super::report::fault;
+use super::report::{is_back, not_longer};
 use super::{
     Events, KEY, Limiter, builder, bursty, is, manager, ms, reconnecting, store, stored, timed,
 };
@@ -18,8 +18,6 @@ const DEADLINE: Duration = ms(500);
 /// Callers get `code`, the first within the deadline and the others at once, as long as the fault
 /// lasts. Then `mend` repairs the server.
 async fn refused<C: Connection>(
-    name: &'static str,
-    connection_name: &'static str,
     code: &str,
     server: &Server,
     connection: C,
@@ -52,24 +50,19 @@ async fn refused<C: Connection>(
     let back = is(&limiter, State::Up).await;
     limiter.acquire(1).await.expect("granted again");
     assert_eq!((events.downs(), events.ups()), (1, 1));
-    fault(name, connection_name)
-        .answer(&format!("Store: unavailable ({code})"))
-        .longest(longest, DEADLINE)
-        .back(back)
-        .done();
+    not_longer(longest, DEADLINE);
+    is_back(back);
+
     limiter
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn out_of_memory() {
-    async fn full<C: Connection>(name: &'static str, server: &Server, connection: C) {
-        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-        let mend = async || drop(server.command(&["CONFIG", "SET", "maxmemory", "0"]));
-        refused("OOM with noeviction", name, "OOM", server, connection, mend).await;
-    }
     let server = Server::with(&["--maxmemory-policy", "noeviction"]);
     let connection = reconnecting(&server.url());
-    full("Reconnecting", &server, connection.clone()).await;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let mend = async || drop(server.command(&["CONFIG", "SET", "maxmemory", "0"]));
+    refused("OOM", &server, connection.clone(), mend).await;
     assert_eq!(connection.connections(), 1, "a refusal is no reason to connect anew");
 }
 
@@ -101,11 +94,8 @@ async fn a_script_that_keeps_the_server_busy() {
     let back = is(&limiter, State::Up).await;
     limiter.acquire(1).await.expect("granted again");
     assert_eq!((events.downs(), events.ups(), limiter.counters().lost), (1, 1, 0));
-    fault("BUSY script of another client", "Reconnecting")
-        .answer("Store: unavailable (BUSY)")
-        .longest(longest, DEADLINE)
-        .back(back)
-        .done();
+    not_longer(longest, DEADLINE);
+    is_back(back);
 }
 
 /// The address of a user with the permissions of `rules`.
@@ -120,8 +110,7 @@ async fn a_user_without_permission_to_run_scripts() {
     let server = Server::start();
     let url = user(&server, &["~*", "+@all", "-evalsha"]);
     let mend = async || drop(server.command(&["ACL", "SETUSER", "limited", "+evalsha"]));
-    let name = "ACL: no EVALSHA";
-    refused(name, "Reconnecting", "NoPerm", &server, reconnecting(&url), mend).await;
+    refused("NoPerm", &server, reconnecting(&url), mend).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -129,8 +118,7 @@ async fn a_user_without_permission_for_the_key() {
     let server = Server::start();
     let url = user(&server, &["~elsewhere:*", "+@all"]);
     let mend = async || drop(server.command(&["ACL", "SETUSER", "limited", "~quota:*"]));
-    let name = "ACL: not this key";
-    refused(name, "Reconnecting", "NoPerm", &server, reconnecting(&url), mend).await;
+    refused("NoPerm", &server, reconnecting(&url), mend).await;
 }
 
 /// The rules that follow `ACL SETUSER tollgate ` in `docs/redis.md`, from the line that ends in `last`.
@@ -199,15 +187,12 @@ async fn a_user_with_the_documented_permissions() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_password() {
-    async fn wrong<C: Connection>(name: &'static str, server: &Server, open: fn(&str) -> C) {
-        let url = user(server, &["~*", "+@all"]);
-        server.command(&["ACL", "SETUSER", "limited", "<secret", ">another"]);
-        let mend = async || drop(server.command(&["ACL", "SETUSER", "limited", ">secret"]));
-        refused("wrong password", name, "Password authentication failed", server, open(&url), mend)
-            .await;
-    }
     let server = Server::start();
-    wrong("Reconnecting", &server, reconnecting).await;
+    let url = user(&server, &["~*", "+@all"]);
+    server.command(&["ACL", "SETUSER", "limited", "<secret", ">another"]);
+    let mend = async || drop(server.command(&["ACL", "SETUSER", "limited", ">secret"]));
+    let code = "Password authentication failed";
+    refused(code, &server, reconnecting(&url), mend).await;
 }
 
 /// The manager does not affect refusals of the server: the errors are the same.
@@ -217,6 +202,5 @@ async fn out_of_memory_over_a_manager() {
     let connection = manager(&server.url()).await;
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let mend = async || drop(server.command(&["CONFIG", "SET", "maxmemory", "0"]));
-    let name = "OOM with noeviction";
-    refused(name, "ConnectionManager", "OOM", &server, connection, mend).await;
+    refused("OOM", &server, connection, mend).await;
 }

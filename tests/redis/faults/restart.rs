@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tollgate::redis::{Connection, State, Unavailable};
 
 use super::load::{Load, permits};
-use super::report::fault;
+use super::report::{is_back, not_longer, not_over, not_under};
 use super::{
     Events, HORIZON, KEY, Limiter, builder, bursty, denied, eventually, is, manager, ms,
     multiplexed, reconnecting, sequence, served, slow, store, stored, timed, warm,
@@ -19,7 +19,7 @@ const DEADLINE: Duration = ms(500);
 
 /// The server is gone for a while, and the proxy refuses connections until it is back, so that time
 /// is known.
-async fn killed<C: Connection>(name: &'static str, server: &Server, proxy: &Proxy, connection: C) {
+async fn killed<C: Connection>(server: &Server, proxy: &Proxy, connection: C) {
     let events = Events::default();
     let limiter =
         builder(bursty(RATE), connection).deadline(DEADLINE).on_event(events.listener()).build();
@@ -50,27 +50,24 @@ async fn killed<C: Connection>(name: &'static str, server: &Server, proxy: &Prox
     let open = killed.duration_since(log.start) + log.end.duration_since(back);
     let over = log.excess(RATE, open);
     let booked = permits(RATE, HORIZON) + 1.0;
-    fault("killed, restarted empty", name)
-        .answer("Store: unavailable; in a request: may have charged")
-        .over(over, booked)
-        .under(log.lost(RATE), booked)
-        .longest(log.longest_error(), DEADLINE + Duration::from_secs_f64(100.0 / RATE))
-        .back(log.first_grant_after(back))
-        .done();
+    not_over(over, booked);
+    not_under(log.lost(RATE), booked);
+    not_longer(log.longest_error(), DEADLINE + Duration::from_secs_f64(100.0 / RATE));
+    is_back(log.first_grant_after(back));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_lost_everything_is_found_again() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
-    killed("Reconnecting", &server, &proxy, reconnecting(&proxy.url())).await;
+    killed(&server, &proxy, reconnecting(&proxy.url())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_lost_everything_is_found_again_by_a_manager() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
-    killed("ConnectionManager", &server, &proxy, manager(&proxy.url()).await).await;
+    killed(&server, &proxy, manager(&proxy.url()).await).await;
 }
 
 /// Every call fails, and quickly.
@@ -97,11 +94,7 @@ async fn a_connection_that_is_never_made_again_stays_down() {
     assert!(stored(&server).is_none());
     let another = builder(bursty(RATE), multiplexed(&server.url()).await).build();
     another.acquire(1).await.expect("with a new connection");
-    fault("killed, restarted empty", "MultiplexedConnection")
-        .answer("Store: unavailable")
-        .longest(longest, DEADLINE)
-        .never_back()
-        .done();
+    not_longer(longest, DEADLINE);
 }
 
 /// The debt in the snapshot is owed again, later grants are forgotten.
@@ -128,11 +121,8 @@ async fn a_snapshot_keeps_the_debt() {
     let back = back.elapsed();
     assert!(retry_after > ms(5_000) && retry_after <= ms(10_000), "{retry_after:?}");
     drop(place);
-    fault("killed, restarted with a snapshot", "Reconnecting")
-        .answer("as after a lost connection; the debt of the snapshot holds")
-        .over(1.0, 1.0)
-        .back(back)
-        .done();
+    not_over(1.0, 1.0);
+    is_back(back);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,10 +140,7 @@ async fn scripts_that_were_flushed_are_sent_again() {
     assert_eq!(log.errors().count(), 0);
     assert_eq!((limiter.counters().lost, limiter.state()), (0, State::Up));
     assert!(server.commandstats("eval").0 >= 2, "the first, and again");
-    fault("SCRIPT FLUSH", "Reconnecting")
-        .answer("granted, one more round trip")
-        .over(log.excess(RATE, log.end - log.start), 0.0)
-        .done();
+    not_over(log.excess(RATE, log.end - log.start), 0.0);
 }
 
 /// Threads, without any runtime.
@@ -214,11 +201,8 @@ async fn a_server_that_still_loads() {
     served(&limiter).await;
     // The request on the connection that ended, at most.
     assert!(limiter.counters().lost <= 1);
-    fault("LOADING a large snapshot", "Reconnecting")
-        .answer("Store: unavailable (LOADING)")
-        .longest(longest, DEADLINE)
-        .back(back)
-        .done();
+    not_longer(longest, DEADLINE);
+    is_back(back);
 }
 
 /// Without any call meanwhile.

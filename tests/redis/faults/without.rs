@@ -7,7 +7,7 @@ use tollgate::redis::{Connection, RedisRateLimiter, Request, State, StoreError, 
 use tollgate::{Clock, Rate, SmoothBursty};
 
 use super::load::{Load, excess};
-use super::report::fault;
+use super::report::{is_back, not_longer, not_over};
 use super::{
     Events, Limiter, builder, bursty, denied, eventually, is, ms, reconnecting, store, stored,
     timed, warm,
@@ -65,11 +65,8 @@ async fn an_error() {
     store(limiter.reserve(1).await);
     assert_eq!(limiter.queue_len(), 0);
     let back = again(&server, &limiter, &events).await;
-    fault("no server, Unavailable::Fail", "Reconnecting")
-        .answer("Store: unavailable")
-        .longest(longest, DEADLINE)
-        .back(back)
-        .done();
+    not_longer(longest, DEADLINE);
+    is_back(back);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -88,17 +85,17 @@ async fn anything() {
     }
     assert_eq!(limiter.stats().granted, 1001 + warmed, "they count");
     let back = again(&server, &limiter, &events).await;
-    fault("no server, Unavailable::Allow", "Reconnecting")
-        .answer("granted at once, without limit")
-        .longest(longest, DEADLINE)
-        .back(back)
-        .done();
+    not_longer(longest, DEADLINE);
+    is_back(back);
 }
 
 /// Each process takes its share, by its own clock.
-async fn share<C: Connection>(name: &'static str, server: &Server, connection: C) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share() {
+    let server = Server::start();
+    let connection = reconnecting(&server.url());
     const SHARE: f64 = 100.0;
-    let (limiter, events) = without(server, connection, Unavailable::Local(bursty(SHARE))).await;
+    let (limiter, events) = without(&server, connection, Unavailable::Local(bursty(SHARE))).await;
     let start = Instant::now();
     let load = Load::start(&limiter, 10);
     is(&limiter, State::Down).await;
@@ -110,19 +107,10 @@ async fn share<C: Connection>(name: &'static str, server: &Server, connection: C
     assert_eq!(limiter.stats().granted, log.grants() as u64 + 1, "they count");
     let over = log.excess(SHARE, log.end - log.start);
     assert_eq!(log.errors().count(), 0);
-    let back = again(server, &limiter, &events).await;
-    fault("no server, Unavailable::Local", name)
-        .answer("granted by the share")
-        .over(over, 0.0)
-        .longest(log.first_grant_after(log.start), DEADLINE)
-        .back(back)
-        .done();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_share() {
-    let server = Server::start();
-    share("Reconnecting", &server, reconnecting(&server.url())).await;
+    let back = again(&server, &limiter, &events).await;
+    not_over(over, 0.0);
+    not_longer(log.first_grant_after(log.start), DEADLINE);
+    is_back(back);
 }
 
 /// Threads without a runtime get theirs, too.
