@@ -138,8 +138,6 @@ pub struct Answer {
     pub bucket: Option<String>,
     /// Whether each channel, guild and webhook has one of that name.
     pub(super) is_per_resource: bool,
-    /// Whether the server asks not to repeat a call that it has refused: a negative `grpc-retry-pushback-ms`.
-    pub is_final: bool,
     /// How many fields were ignored because they could not be read.
     pub malformed: u32,
     /// What is said of each unit: at first by each quota, at the end by the tightest.

@@ -66,7 +66,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     ///     .judge(|response, answer| {
     ///         // OpenAI: a 429 that no wait helps against. It pauses no caller, and is still an error of this call.
     ///         if response.contains("insufficient_quota") {
-    ///             (answer.verdict, answer.is_final) = (Verdict::Accepted, true);
+    ///             answer.verdict = Verdict::Accepted;
     ///         }
     ///         // GitHub: a limit that only the text names.
     ///         if answer.status == 403 && response.contains("secondary rate limit") {

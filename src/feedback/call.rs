@@ -1,6 +1,5 @@
 //! A call that was sent, and the report of its answer.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -88,21 +87,15 @@ impl<L: OwnedLimiter> Call<L> {
         headers: &H,
         body: &[u8],
     ) -> impl Future<Output = Answer> + Send + use<L, S, H> {
-        let (answer, rest) = self.answered(status.into(), headers.fields(), body);
+        let (answer, rest) = self.answered(status.into(), &Judged::new(headers, body));
         done(rest, answer)
     }
 
-    fn answered(
-        &mut self,
-        status: u16,
-        fields: Vec<(&str, Cow<'_, str>)>,
-        body: &[u8],
-    ) -> (Answer, Hearing) {
+    fn answered(&mut self, status: u16, response: &Judged<'_>) -> (Answer, Hearing) {
         let options = &self.feedback.shared.options;
-        let response = Judged { fields, body };
-        let mut answer = options.dialects.read_response(status, &response);
+        let mut answer = options.dialects.read_response(status, response);
         if let Some(judge) = &options.judge {
-            judge(&response, &mut answer);
+            judge(response, &mut answer);
         }
         if let (Some(home), Some(_)) = (&self.feedback.home, &self.place)
             && let Some(bucket) = home(&answer)
@@ -292,7 +285,7 @@ impl<L: OwnedLimiter> Granted for Call<L> {
             // A middleware that has read the body has observed it.
             Reply::Head(..) if self.place.is_none() => None,
             Reply::Head(status, headers) => {
-                let (_, rest) = self.answered(status.as_u16(), headers.fields(), b"");
+                let (_, rest) = self.answered(status.as_u16(), &Judged::new(headers, b""));
                 let context = &mut Context::from_waker(Waker::noop());
                 // In process it is done; over Redis a pause is sent.
                 rest.and_then(|mut rest| rest.as_mut().poll(context).is_pending().then_some(rest))

@@ -106,11 +106,8 @@ impl Dialect {
             match field {
                 Field::Family => reader.family(name),
                 Field::Structured(policies) => ietf::read(reader, name, policies),
-                Field::Wait | Field::WaitMillis if reader.answer.wait.is_none() => {
-                    reader.answer.wait = reader.time(name, field == Field::WaitMillis);
-                }
                 Field::Bucket | Field::BucketOfResource if reader.answer.bucket.is_none() => {
-                    reader.answer.bucket = reader.get(name).map(Cow::into_owned);
+                    reader.answer.bucket = reader.get(name).map(str::to_owned);
                     reader.answer.is_per_resource = field == Field::BucketOfResource;
                 }
                 Field::Grpc => grpc::read(reader),
@@ -218,7 +215,7 @@ impl Dialects {
     /// (`Age` above zero) says of quotas is old, and ignored, and so is a quota of zero that has just taken a call.
     #[must_use]
     pub fn read(&self, status: impl Into<u16>, headers: &(impl Headers + ?Sized)) -> Answer {
-        self.read_response(status.into(), &Judged { fields: headers.fields(), body: b"" })
+        self.read_response(status.into(), &Judged::new(headers, b""))
     }
 
     pub(super) fn read_response(&self, status: u16, response: &Judged<'_>) -> Answer {

@@ -8,18 +8,14 @@ use super::text::{When, time};
 
 /// Reads how the call ended, and when to repeat one that was refused.
 pub(super) fn read(reader: &mut Reader<'_>) {
-    reader.answer.verdict = match reader.get("grpc-status").as_deref().map(str::trim) {
+    reader.answer.verdict = match reader.get("grpc-status").map(str::trim) {
         Some("8") => Verdict::Refused,
         Some("14") => Verdict::Unavailable,
         _ => return,
     };
-    if let Some(pushback) = reader.get("grpc-retry-pushback-ms") {
-        match pushback.trim().parse::<i32>().map(u64::try_from) {
-            Ok(Ok(millis)) => reader.answer.wait = Some(When::After(Duration::from_millis(millis))),
-            // As gRPC has it, what is negative or no number asks not to repeat the call.
-            Ok(Err(_)) | Err(_) => reader.answer.is_final = true,
-        }
-    }
+    // As gRPC has it, what is negative or no number names no time: it asks not to repeat the call.
+    let pushback = reader.get("grpc-retry-pushback-ms").and_then(|text| text.trim().parse().ok());
+    reader.answer.wait = pushback.map(|millis| When::After(Duration::from_millis(millis)));
 }
 
 /// Reads `RetryInfo` in the first 64 KiB of a refusal in JSON, as APIs of Google have it, or a gateway that quotes one. If
@@ -71,12 +67,11 @@ mod tests {
     }
 
     #[test]
-    fn push_back_is_a_time_or_asks_not_to_repeat_the_call() {
+    fn push_back_is_a_time_or_names_none() {
         let pushed = |millis| read(&[("grpc-status", "8"), ("grpc-retry-pushback-ms", millis)]);
         assert_eq!(wait(&pushed("150")), Some(Duration::from_millis(150)));
-        assert!(!pushed("150").is_final);
-        for never in ["-1", "", "soon", "99999999999"] {
-            assert_eq!((wait(&pushed(never)), pushed(never).is_final), (None, true), "{never}");
+        for never in ["-1", "", "soon"] {
+            assert_eq!(wait(&pushed(never)), None, "{never}");
         }
     }
 }

@@ -42,21 +42,38 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for Vec<(N, V)> {
     }
 }
 
+/// No more fields are read, as each is compared with each.
+const MOST: usize = 256;
+
 /// A response, as [`FeedbackBuilder::judge`](super::FeedbackBuilder::judge) sees it.
 #[derive(Debug)]
 pub struct Judged<'a> {
-    pub(super) fields: Vec<(&'a str, Cow<'a, str>)>,
+    /// Names in lower case. Fields of one name are one, with all values.
+    pub(super) fields: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     pub(super) body: &'a [u8],
 }
 
-impl Judged<'_> {
-    /// The value of a header field. If there are several fields of this name, their
+impl<'a> Judged<'a> {
+    pub(super) fn new(headers: &'a (impl Headers + ?Sized), body: &'a [u8]) -> Self {
+        let all = headers.fields();
+        let mut fields = Vec::<(Cow<'_, str>, Cow<'_, str>)>::with_capacity(all.len().min(MOST));
+        for (name, text) in all {
+            let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
+            let name = if is_lower { name.into() } else { name.to_ascii_lowercase().into() };
+            if let Some((_, same)) = fields.iter_mut().find(|(other, _)| *other == name) {
+                *same = format!("{same}, {text}").into();
+            } else if fields.len() < MOST {
+                fields.push((name, text));
+            }
+        }
+        Self { fields, body }
+    }
+
+    /// The value of a header field, whose name is in lower case. If there are several fields of this name, their
     /// values in order, joined by `", "`.
     #[must_use]
-    pub fn field(&self, name: &str) -> Option<Cow<'_, str>> {
-        let same = self.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
-        let values = same.map(|(_, value)| Cow::from(&**value));
-        values.reduce(|all, value| Cow::from(format!("{all}, {value}")))
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(other, _)| other == name).map(|(_, text)| &**text)
     }
 
     /// The body; empty if the client has not read it: see [`Call::observe_body`](super::Call::observe_body).

@@ -69,8 +69,8 @@ impl<'a> Item<'a> {
 /// Reads both fields. All quotas hold for the same request, so their names are no buckets: those are the partitions. A
 /// server may send the closest quota only.
 pub(super) fn read(reader: &mut Reader<'_>, limits: &str, policies: &str) {
-    let Some(mut limits) = reader.get(limits) else { return };
-    let mut policies = reader.get(policies);
+    let Some(mut limits) = reader.get(limits).map(Cow::from) else { return };
+    let mut policies = reader.get(policies).map(Cow::from);
     let first = limits.split(';').next().unwrap_or_default();
     if first.contains('=') && !first.starts_with('"') {
         // Version 7 has one quota, as a dictionary: `limit=100, remaining=50, reset=30`.

@@ -85,14 +85,6 @@ impl<L: OwnedLimiter> Feedback<L> {
                     && !headers.contains_key(http::header::RETRY_AFTER))
     }
 
-    /// What remains of the server's quota, if it has said so and its window still lasts. Calls under way may or
-    /// may not be counted in it.
-    #[must_use]
-    pub fn remaining(&self, unit: Unit) -> Option<u64> {
-        let meters = self.server_state().meters;
-        meters.into_iter().find(|(other, _)| *other == unit)?.1.remaining
-    }
-
     /// The rate that was learned: how many calls a second go to the server now, while as many wait as do. `None` while
     /// nothing but the limiter and what the server said holds calls back.
     #[must_use]

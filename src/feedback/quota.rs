@@ -4,8 +4,6 @@
 //! `X-RateLimit-Remaining`, `X-RateLimit-Requests-Reset`, `Rate-Limit-Total`, `X-RateLimit-Remaining-short`. A value
 //! is a number or a time, or a list of them if several limiters stand in a chain, each perhaps with parameters.
 
-use std::borrow::Cow;
-
 use super::answer::{Answer, Meter, Unit};
 use super::headers::Judged;
 use super::text::{When, permits, time, times, whole};
@@ -40,10 +38,6 @@ pub enum Field {
     Family,
     /// As `RateLimit` of the IETF's current drafts, with the field that is as its `RateLimit-Policy`.
     Structured(&'static str),
-    /// The time to wait after a refusal. It goes before [`Retry-After`](super#how-long-to-wait).
-    Wait,
-    /// The same in milliseconds.
-    WaitMillis,
     /// The name of the quota.
     Bucket,
     /// The name of a quota that each channel, guild and webhook has for itself.
@@ -88,41 +82,19 @@ fn unit(quota: &str) -> Option<Unit> {
     }
 }
 
-/// A header field.
-struct Seen<'a> {
-    /// In lower case.
-    name: Cow<'a, str>,
-    /// If it was sent several times, all values.
-    text: Cow<'a, str>,
-    /// A field of a quota is read once: by the first dialect that knows its name.
-    is_read: bool,
-}
-
-/// No more fields are read, as each is compared with each.
-const MOST: usize = 256;
-
 /// Reads a response.
 pub(super) struct Reader<'a> {
-    seen: Vec<Seen<'a>>,
+    response: &'a Judged<'a>,
+    /// A field of a quota is read once: by the first dialect that knows its name.
+    read: Vec<&'a str>,
     /// What one dialect has read, by what each quota counts and by its name.
     quotas: Vec<(Unit, String, Quota)>,
     pub(super) answer: &'a mut Answer,
 }
 
 impl<'a> Reader<'a> {
-    /// Looks at each field once.
     pub(super) fn new(answer: &'a mut Answer, response: &'a Judged<'a>) -> Self {
-        let mut seen = Vec::<Seen<'a>>::with_capacity(response.fields.len().min(MOST));
-        for (name, text) in &response.fields {
-            let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
-            let name = if is_lower { Cow::from(*name) } else { name.to_ascii_lowercase().into() };
-            if let Some(same) = seen.iter_mut().find(|other| other.name == name) {
-                same.text = Cow::from(format!("{}, {text}", same.text));
-            } else if seen.len() < MOST {
-                seen.push(Seen { name, text: Cow::from(&**text), is_read: false });
-            }
-        }
-        Self { seen, quotas: Vec::new(), answer }
+        Self { response, read: Vec::new(), quotas: Vec::new(), answer }
     }
 
     /// Whether there is a field of this name, or of this family.
@@ -133,13 +105,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<Cow<'a, str>> {
-        self.seen.iter().find(|seen| seen.name == name).map(|seen| seen.text.clone())
+    pub(super) fn get(&self, name: &str) -> Option<&'a str> {
+        self.response.field(name)
     }
 
     /// A time: the longest, if the field was sent several times.
     pub(super) fn time(&mut self, name: &str, is_millis: bool) -> Option<When> {
-        let times = times(&self.get(name)?, is_millis);
+        let times = times(self.get(name)?, is_millis);
         let now = self.answer.date.unwrap_or_default();
         let time = times.and_then(|times| times.into_iter().max_by_key(|time| time.after(now)));
         self.answer.malformed += u32::from(time.is_none());
@@ -156,18 +128,17 @@ impl<'a> Reader<'a> {
         if let Some(wait) = waits.into_iter().flatten().next() {
             return Some(wait);
         }
-        let names = self.seen.iter().map(|seen| &seen.name);
+        let names = self.response.fields.iter().map(|(name, _)| &**name);
         let named =
-            names.filter(|name| name.contains(WAIT) && **name != WAIT && !name.ends_with("-ms"));
-        let named: Vec<_> = named.cloned().collect();
-        named.iter().filter_map(|name| self.time(name, false)).max()
+            names.filter(|name| name.contains(WAIT) && *name != WAIT && !name.ends_with("-ms"));
+        named.filter_map(|name| self.time(name, false)).max()
     }
 
     /// The fields whose names begin so, each with the index of its word and the name of its quota.
-    fn members(&self, prefix: &str) -> impl Iterator<Item = (usize, String, Cow<'a, str>)> {
-        self.seen.iter().filter_map(move |seen| {
-            let (word, of) = split(seen.name.strip_prefix(prefix)?)?;
-            Some((word, of, seen.name.clone()))
+    fn members(&self, prefix: &str) -> impl Iterator<Item = (usize, String, &'a str)> {
+        self.response.fields.iter().filter_map(move |(name, _)| {
+            let (word, of) = split(name.strip_prefix(prefix)?)?;
+            Some((word, of, &**name))
         })
     }
 
@@ -177,7 +148,7 @@ impl<'a> Reader<'a> {
         found.sort();
         for (word, of, name) in found {
             if let Some(unit) = unit(&of) {
-                self.quota(&name, &format!("{prefix}{of}"), WORDS[word].1(unit));
+                self.quota(name, &format!("{prefix}{of}"), WORDS[word].1(unit));
             }
         }
     }
@@ -192,9 +163,10 @@ impl<'a> Reader<'a> {
         else {
             return;
         };
-        let unread = self.seen.iter_mut().find(|seen| seen.name == name && !seen.is_read);
-        let Some(Seen { text, is_read, .. }) = unread else { return };
-        *is_read = true;
+        let mut fields = self.response.fields.iter();
+        let unread = fields.find(|(other, _)| other == name && !self.read.contains(&&**other));
+        let Some((name, text)) = unread else { return };
+        self.read.push(name);
         let at = self.quotas.iter().position(|(other, name, _)| (*other, &**name) == (unit, of));
         let at = at.unwrap_or_else(|| {
             self.quotas.push((unit, of.to_owned(), Quota::default()));

@@ -73,7 +73,7 @@ impl<L: OwnedLimiter> Servers<L> {
     /// path, or empty: a segment with a digit is taken for an id, and the query is left out.
     ///
     /// ```
-    /// use tollgate::feedback::{Servers, Unit};
+    /// use tollgate::feedback::Servers;
     /// use tollgate::{InFlight, ManualClock, RateLimiter};
     ///
     /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -87,7 +87,7 @@ impl<L: OwnedLimiter> Servers<L> {
     ///     ];
     ///     github(route).acquire(1).await?.observe(200u16, &headers).await;
     /// }
-    /// assert_eq!(github("/search/issues").remaining(Unit::Requests), Some(0));
+    /// assert_eq!(github("/search/issues").server_state().meters[0].1.remaining, Some(0));
     /// assert!(github("/search/issues").try_acquire(1).await.is_err());
     /// assert!(github("/repos/tokio-rs/tokio").try_acquire(1).await.is_ok());
     /// # Ok::<(), tollgate::Error>(()) })?;
@@ -264,8 +264,7 @@ impl<L: OwnedLimiter> Kept<L> {
 /// One server.
 struct Server<L: OwnedLimiter> {
     builder: FeedbackBuilder<L>,
-    /// The first is without a name until the server names one: then all calls that are under way are taken for its
-    /// own. With a second, what is said without a name has one for itself.
+    /// What is said without a name has one for itself.
     buckets: HashMap<Box<str>, Feedback<L>>,
     /// Each channel, guild or webhook has a bucket for itself, whose name is that of both.
     is_parted: bool,
@@ -275,9 +274,7 @@ struct Server<L: OwnedLimiter> {
 impl<L: OwnedLimiter> Server<L> {
     fn at(&mut self, route: &Route, resource: Option<&str>) -> Feedback<L> {
         let named = self.routes.bucket(route).and_then(|name| self.named(&name, resource));
-        // Else the bucket without a name, or the only one.
-        let any = || self.buckets.get("").or_else(|| self.buckets.values().next()).cloned();
-        named.or_else(any).unwrap_or_else(|| self.builder.clone().build())
+        named.unwrap_or_else(|| self.buckets[""].clone())
     }
 
     /// The bucket that the answer to a call names.
@@ -310,15 +307,7 @@ impl<L: OwnedLimiter> Server<L> {
                 return None;
             }
         }
-        let is_first = buckets.len() == 1 && !self.is_parted;
-        let new = || self.builder.clone().build();
-        let bucket = match buckets.remove("") {
-            Some(unnamed) if is_first => unnamed,
-            unnamed => {
-                buckets.insert("".into(), unnamed.unwrap_or_else(new));
-                new()
-            }
-        };
+        let bucket = self.builder.clone().build();
         buckets.insert(name.into(), bucket.clone());
         Some(bucket)
     }

@@ -14,7 +14,7 @@ use ipnet::{IpNet, Ipv6Net};
 /// It is the address from which the connection comes, or, [behind proxies](Self::trusted_proxies), the last address
 /// that no trusted proxy has. A header counts only if a trusted proxy sent the request.
 ///
-/// **An IPv6 address counts as its /64 network** ([`ipv6_prefix`](Self::ipv6_prefix)), because one subscriber has at least that
+/// **An IPv6 address counts as its /64 network**, because one subscriber has at least that
 /// many addresses: `2001:db8:0:7::`. An IPv4 address that is mapped to IPv6 (`::ffff:192.0.2.1`) is the IPv4 address.
 ///
 /// ```
@@ -41,7 +41,6 @@ pub struct ClientIp {
     /// The header to which proxies append, and the networks of those that are believed.
     header: Option<HeaderName>,
     trusted: Vec<IpNet>,
-    ipv6_prefix: u8,
 }
 
 type PeerOf = Arc<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>;
@@ -59,7 +58,7 @@ impl ClientIp {
     /// can send.
     #[must_use]
     pub fn peer_by(peer: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
-        Self { peer: Arc::new(peer), header: None, trusted: Vec::new(), ipv6_prefix: 64 }
+        Self { peer: Arc::new(peer), header: None, trusted: Vec::new() }
     }
 
     /// Believes the proxies in these networks when they say in `header` from where they were called. One address is a
@@ -82,13 +81,6 @@ impl ClientIp {
         Self { header: Some(header), trusted: trusted.into_iter().collect(), ..self }
     }
 
-    /// How many leading bits of an IPv6 address count, at most 128. Default: 64. Some providers give each subscriber
-    /// a /56 or a /48.
-    #[must_use]
-    pub fn ipv6_prefix(self, bits: u8) -> Self {
-        Self { ipv6_prefix: bits.min(128), ..self }
-    }
-
     /// The address of the client. `None` if the server did not say from where the request comes.
     #[must_use]
     pub fn of(&self, request: &Parts) -> Option<IpAddr> {
@@ -104,7 +96,7 @@ impl ClientIp {
             }
         }
         Some(match client {
-            IpAddr::V6(address) => Ipv6Net::new_assert(address, self.ipv6_prefix).network().into(),
+            IpAddr::V6(address) => Ipv6Net::new_assert(address, 64).network().into(),
             IpAddr::V4(_) => client,
         })
     }
@@ -127,7 +119,6 @@ impl fmt::Debug for ClientIp {
         f.debug_struct("ClientIp")
             .field("header", &self.header)
             .field("trusted", &self.trusted)
-            .field("ipv6_prefix", &self.ipv6_prefix)
             .finish_non_exhaustive()
     }
 }

@@ -79,14 +79,17 @@ fn a_feedback_is_shown_and_what_it_judges() {
     let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
     let builder = Feedback::builder(limiter.clone()).judge(|response, answer| {
         shows(response, &["Judged"]);
-        answer.is_final = response.body() == b"never";
+        answer.bucket = Some(String::from_utf8_lossy(response.body()).into_owned());
     });
     let feedback = builder.build();
     let mut call = block_on(feedback.acquire(1)).expect("granted");
     shows(&call, &["Call"]);
     let none: [(&str, &str); 0] = [];
-    assert!(block_on(call.observe_body(200u16, &none, b"never")).is_final);
-    assert!(!block_on(feedback.sent(1).observe(200u16, &none)).is_final);
+    assert_eq!(
+        block_on(call.observe_body(200u16, &none, b"never")).bucket.as_deref(),
+        Some("never")
+    );
+    assert_eq!(block_on(feedback.sent(1).observe(200u16, &none)).bucket.as_deref(), Some(""));
     assert_eq!(tollgate::Granted::cost(&call), 1);
     block_on(feedback.sent(1).refused(Some(Duration::from_secs(30))));
     assert_eq!(feedback.server_state().pause, Some(Duration::from_secs(30)));

@@ -26,7 +26,7 @@ fn layers_and_services_are_shown() {
     let refuse = RefuseLayer::new(limiter).layer("service of ours");
     shows(&refuse, &["Refuse", "service of ours", "max_wait: Some(0ns)", "fields: true"]);
     let client = ClientIp::peer_by(|_| None);
-    shows(&client, &["ClientIp", "header: None", "ipv6_prefix: 64"]);
+    shows(&client, &["ClientIp", "header: None"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::future::FutureExt;
-use tollgate::feedback::{Feedback, Unit};
+use tollgate::feedback::{Feedback, Unit, Verdict};
 use tollgate::{
     Clock, Granted, InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter,
     SlidingWindowLog, TokenBucket,
@@ -226,7 +226,7 @@ fn a_call_is_one_request_whatever_it_costs_the_limiter() {
     let feedback = Feedback::new(tokens.clone());
     (0..10).for_each(|_| call(&feedback));
     assert_eq!((clock.elapsed(), tokens.available()), (Duration::ZERO, 82_000));
-    assert_eq!(feedback.remaining(Unit::Requests), Some(56));
+    assert_eq!(feedback.server_state().meters[0].1.remaining, Some(56));
     // One that counts what the server counts.
     let points =
         RateLimiter::with_clock(TokenBucket::new(Rate::per_minute(90_000.0), 90_000), &clock);
@@ -364,7 +364,7 @@ fn a_crowd_that_waits_for_a_server_goes_on_one_behind_the_other() {
 
 #[tokio::test]
 async fn a_program_judges_a_call_by_the_fields_and_the_body_of_its_response() {
-    for (field, body, is_final) in [
+    for (field, body, is_taken) in [
         ("yes", "", true),
         ("no", "", false),
         ("no", "a quota is used up", true),
@@ -374,13 +374,15 @@ async fn a_program_judges_a_call_by_the_fields_and_the_body_of_its_response() {
         let feedback = Feedback::builder(limiter)
             .judge(|response, answer| {
                 let field = response.field("x-final");
-                answer.is_final = field.as_deref() == Some("yes") || response.contains("quota");
+                if field == Some("yes") || response.contains("quota") {
+                    answer.verdict = Verdict::Accepted;
+                }
                 assert_eq!(response.field("x-other"), None);
             })
             .build();
         let mut call = feedback.acquire(1).await.expect("a place");
         let answer = call.observe_body(429u16, &[("x-final", field)], body.as_bytes()).await;
-        assert_eq!(answer.is_final, is_final, "{field} {body}");
+        assert_eq!(answer.is_accepted(), is_taken, "{field} {body}");
     }
 }
 

@@ -399,7 +399,7 @@ fn each_channel_of_discord_has_a_bucket_for_itself() {
     // Before and after its first answer.
     for channel in 222..252 {
         call(channel).expect("free").blocking_observe(200u16, &answer("4"));
-        assert_eq!(at(channel).remaining(Unit::Requests), Some(4));
+        assert_eq!(at(channel).server_state().meters[0].1.remaining, Some(4));
     }
     call(111).expect_err("used up");
     let learned = servers.learned();

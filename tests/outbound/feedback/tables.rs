@@ -576,12 +576,11 @@ fn fields_that_are_malformed_are_counted_one_by_one() {
         let requests = answer.meter(Unit::Requests).expect("the first field is read");
         assert_eq!((answer.malformed, requests.remaining), (malformed, Some(5)), "{fields:?}");
     }
-    let dialect = Dialect::new("own", &[("acme-wait", Field::Wait)]);
+    let dialect = Dialect::new("own", &[("acme-limit", Field::Limit(Unit::Requests))]);
     let acme = Dialects::only(dialect);
-    assert_eq!(acme.read(429u16, &[("acme-wait", "soon")]).malformed, 1);
+    assert_eq!(acme.read(429u16, &[("acme-limit", "many")]).malformed, 1);
     // The known ones are read as well.
     let all = Dialects::default().with(dialect);
-    let answer = all.read(429u16, &[("acme-wait", "7"), ("x-ratelimit-remaining", "3")]);
-    assert_eq!(answer.retry_after(secs(0)), Some(secs(7)));
+    let answer = all.read(429u16, &[("acme-limit", "7"), ("x-ratelimit-remaining", "3")]);
     assert_eq!(answer.meter(Unit::Requests).expect("read").remaining, Some(3));
 }

@@ -239,7 +239,7 @@ async fn the_program_judges_by_the_body_which_the_caller_gets_all_the_same() {
         RateLimit::limits(hundred()).max_wait(Duration::from_secs(60)).feedback(|feedback| {
             feedback.judge(|response, answer| {
                 if response.contains("insufficient_quota") {
-                    (answer.verdict, answer.is_final) = (Verdict::Accepted, true);
+                    answer.verdict = Verdict::Accepted;
                 }
             })
         });

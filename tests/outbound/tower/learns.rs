@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response};
-use tollgate::feedback::{Feedback, Servers, Unit};
+use tollgate::feedback::{Feedback, Servers};
 use tollgate::tower::RateLimitLayer;
 use tollgate::{Error, InFlight, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
@@ -59,7 +59,7 @@ async fn so_does_one_that_the_request_chooses() {
         }),
     );
     service.clone().oneshot(get("/")).await.expect("sent");
-    assert_eq!(feedback.remaining(Unit::Requests), Some(0));
+    assert_eq!(feedback.server_state().meters[0].1.remaining, Some(0));
     let error = service.oneshot(get("/")).await.expect_err("nothing is left");
     assert_eq!(refused_for(&error), Some(Duration::from_secs(9)));
 }
@@ -154,7 +154,7 @@ async fn responses_of_reqwest_hold_the_grant_and_teach() {
         Ok::<_, Infallible>(reqwest::Response::from(response))
     }));
     let response: reqwest::Response = service.oneshot("any request").await.expect("an answer");
-    assert_eq!(feedback.remaining(Unit::Requests), Some(4));
+    assert_eq!(feedback.server_state().meters[0].1.remaining, Some(4));
     assert_eq!(feedback.limiter().stats().granted, 1);
     let held = feedback.limiter().available();
     assert_eq!(response.text().await.expect("a body"), "hello");
