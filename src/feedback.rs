@@ -3,7 +3,7 @@
 //! A limit set by hand is a guess. Most APIs say in each response what remains of the quota and when it resets,
 //! and after a 429 or 503 how long to wait. Others only refuse. A [`Feedback`] around any limiter of this crate reads
 //! what a server says, in [all usual forms](#dialects), learns a rate from what it refuses, and holds calls back
-//! accordingly. Without a limit of your own it is an [`Adaptive`]. It does no I/O:
+//! accordingly. [`Feedback::starting_at`] needs no limit of your own. It does no I/O:
 //!
 //! ```no_run
 //! use std::error::Error;
@@ -209,7 +209,7 @@ mod text;
 mod window;
 
 pub use answer::{Answer, Meter, Unit, Verdict};
-pub use builder::{Adaptive, FeedbackBuilder};
+pub use builder::FeedbackBuilder;
 pub use call::Call;
 pub use dialect::{Dialect, Dialects};
 pub use headers::{Headers, Judged};

@@ -81,7 +81,7 @@
 //! # Unknown quotas
 //!
 //! With the feature `feedback` a limiter learns from the limits in a server's response headers, and from the calls that
-//! the server refuses. `feedback::Adaptive` finds the rate of a server whose quota is unknown or changes.
+//! the server refuses. `feedback::Feedback::starting_at` finds the rate of a server whose quota is unknown or changes.
 //!
 //! # Clocks
 //!
@@ -100,7 +100,7 @@
 //! | `reqwest` | middleware of a reqwest client, for [`Limits`] or any limiter; with `feedback` |
 //! | `redis` | `redis::RedisRateLimiter`: one quota for a whole fleet |
 //! | `metrics` | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
-//! | `stream` | `Throttle`: a `futures::Stream` whose items wait for permits |
+//! | `stream` | `Limiter::throttle`: a `futures::Stream` whose items wait for permits |
 //! | `tracing` | an event for each long wait, pause and change of rate |
 //! | `tower` | `tower::RateLimitLayer`, which waits, and `tower::RefuseLayer`, which answers 429 |
 //! | `redis-cluster` | `redis::Cluster`, a connection that follows slot migration |
@@ -128,7 +128,6 @@ mod observe;
 mod park;
 mod part;
 mod policy;
-pub mod prelude;
 mod rate_limiter;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -136,8 +135,6 @@ pub mod redis;
 pub mod reqwest;
 mod stats;
 mod sync;
-#[cfg(feature = "stream")]
-mod throttle;
 #[cfg(feature = "tower")]
 pub mod tower;
 mod units;
@@ -155,7 +152,7 @@ pub use limiter::and::And;
 pub use limiter::and::pass::AndGrant;
 pub use limiter::any::{AnyGrant, AnyRateLimiter};
 pub use limiter::{
-    Acquire, Granted, InProcess, Limiter, Metered, OwnedLimiter, Queue, Reservation, Settle,
+    Acquire, Granted, InProcess, Limiter, Metered, OwnedLimiter, Queue, Reservation,
 };
 pub use observe::Event;
 pub use park::block_on;
@@ -178,8 +175,6 @@ pub use policy::{Cost, Policy, Quota, Rated, Ready};
 pub use rate_limiter::builder::RateLimiterBuilder;
 pub use rate_limiter::{Grant, RateLimiter};
 pub use stats::{Stats, Waits};
-#[cfg(feature = "stream")]
-pub use throttle::{Throttle, Throttled};
 pub use units::{InvalidRate, Nanos, Rate};
 
 #[cfg(all(doc, not(doctest)))]

@@ -7,6 +7,8 @@ pub(crate) mod any;
 mod granted;
 mod methods;
 pub(crate) mod sealed;
+#[cfg(feature = "stream")]
+mod throttle;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -17,7 +19,7 @@ use std::time::Duration;
 pub use acquire::{Acquire, InProcess, Queue, Reservation};
 pub(crate) use acquire::{Around, Stages};
 use and::And;
-pub use granted::{Granted, Metered, Settle};
+pub use granted::{Granted, Metered};
 #[cfg(any(feature = "feedback", feature = "tower"))]
 pub(crate) use granted::{Hearing, Reply, both};
 pub(crate) use methods::forward;
@@ -149,6 +151,46 @@ pub trait Limiter: Queue + Clone + Send + Sync {
         Self: OwnedLimiter,
     {
         And::new(self.clone(), second.clone())
+    }
+
+    /// Yields the items of a stream, each after a permit. The next item is asked for before its permit, so a stream that is
+    /// idle or over takes none. Of a stream that is not `Unpin` give a `Box::pin` or `pin!`.
+    ///
+    /// An item comes without its grant, so it cannot be refunded or settled, and a place in flight comes back when the item
+    /// is yielded. To limit how many items are worked on at a time, use `buffer_unordered` of the futures crate. For one
+    /// stream it replaces an [`InFlight`](crate::InFlight). Where jobs need their grants, [acquire](Self::acquire) inside
+    /// them, and let `buffer_unordered` run some at a time.
+    ///
+    /// # Errors
+    ///
+    /// An item is an error of [`acquire`](Self::acquire) if no permit is granted. The stream's own item is not
+    /// lost: it comes next, after another `acquire`.
+    ///
+    /// # Cancel safety
+    ///
+    /// A future for the next item can be dropped: the stream keeps the item and its place in the queue.
+    ///
+    /// ```
+    /// use futures::StreamExt;
+    /// use tollgate::{Limiter, ManualClock, Rate, RateLimiter, SmoothBursty};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let clock = ManualClock::auto_advance();
+    /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(5.0)), &clock);
+    /// let mut pages = limiter.throttle(futures::stream::iter(1..=3));
+    /// while let Some(page) = pages.next().await {
+    ///     println!("page {} after {:?}", page?, clock.elapsed()); // 0, 200 and 400 ms
+    /// }
+    /// assert_eq!(clock.elapsed().as_millis(), 400);
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "stream")]
+    fn throttle<S: futures_core::Stream + Unpin>(
+        &self,
+        stream: S,
+    ) -> impl futures_core::Stream<Item = Result<S::Item, Error>> + Unpin + use<Self, S> {
+        throttle::Throttled::new(stream, self.clone())
     }
 
     /// Takes `n` permits, runs `future`, and gives places in flight back at its end.

@@ -41,8 +41,6 @@ mod script;
 mod shared;
 
 pub use crate::error::store::StoreError;
-/// The client library, whose types are part of this module's.
-pub use ::redis;
 #[cfg(feature = "redis-cluster")]
 pub use connection::cluster::Cluster;
 pub use connection::reconnecting::Reconnecting;

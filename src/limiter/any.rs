@@ -12,8 +12,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::{
-    Acquire, Around, Ask, Granted, Limiter, Metered, OwnedLimiter, Settle, Stages, forward,
-    sealed::Sealed,
+    Acquire, Around, Ask, Granted, Limiter, Metered, OwnedLimiter, Stages, forward, sealed::Sealed,
 };
 use crate::clock::Clock;
 use crate::error::Error;
@@ -232,7 +231,7 @@ impl<C: Cost> AnyGrant<C> {
     }
 
     /// Corrects the cost once the true one is known; see [`Granted::settle`].
-    pub fn settle(&mut self, actual: C) -> Settle<'_, Self> {
+    pub fn settle(&mut self, actual: C) -> impl Future<Output = Result<(), Error>> + Send {
         Granted::settle(self, actual)
     }
 

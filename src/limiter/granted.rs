@@ -1,8 +1,10 @@
 //! What every grant can do.
 
 use std::fmt;
+use std::future::poll_fn;
+#[cfg(any(feature = "feedback", feature = "tower"))]
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::sealed::Sealed;
@@ -28,11 +30,16 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
 
     /// Corrects the cost once the true one is known; see [`Grant::settle`](crate::Grant::settle). In process it is
     /// ready at the first poll.
-    fn settle(&mut self, actual: Self::Cost) -> Settle<'_, Self>
+    fn settle(&mut self, actual: Self::Cost) -> impl Future<Output = Result<(), Error>> + Send
     where
         Self: Sized,
     {
-        Settle { grant: self, actual, is_sent: false }
+        async move {
+            // A settlement whose future was dropped: its outcome decides how much is still to be settled.
+            let _ = poll_fn(|context| self.poll_settled(context)).await;
+            self.send_settlement(actual)?;
+            poll_fn(|context| self.poll_settled(context)).await
+        }
     }
 
     /// Gives the permits back; see [`Grant::refund`](crate::Grant::refund).
@@ -110,32 +117,6 @@ pub enum Reply<'a> {
 /// What a limiter has still to do about a response: over Redis it takes a request.
 #[cfg(any(feature = "feedback", feature = "tower"))]
 pub(crate) type Hearing = Option<Pin<Box<dyn Future<Output = ()> + Send>>>;
-
-/// A settlement; see [`Granted::settle`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless they are awaited"]
-pub struct Settle<'a, G: Granted> {
-    grant: &'a mut G,
-    actual: G::Cost,
-    is_sent: bool,
-}
-
-impl<G: Granted> Unpin for Settle<'_, G> {}
-
-impl<G: Granted> Future for Settle<'_, G> {
-    type Output = Result<(), Error>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { grant, actual, is_sent } = self.get_mut();
-        if !*is_sent {
-            // A settlement whose future was dropped: its outcome decides how much is still to be settled.
-            let _ = ready!(grant.poll_settled(context));
-            grant.send_settlement(*actual)?;
-            *is_sent = true;
-        }
-        grant.poll_settled(context)
-    }
-}
 
 /// A grant that is settled when it is dropped, at what the call has used so far.
 ///

@@ -17,7 +17,6 @@ mod in_flight;
 mod keyed;
 mod line;
 mod line_of_windows;
-mod names;
 mod pauses;
 mod published_mistakes;
 mod rooms;

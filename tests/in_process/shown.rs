@@ -3,12 +3,10 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use futures::stream;
-
 use tollgate::state::PolicyExt;
 use tollgate::{
     AnyRateLimiter, Gcra, InFlight, KeyedRateLimiter, LeakyBucket, Limiter, ManualClock, Part,
-    Policy, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp, Throttle, TokenBucket,
+    Policy, Rate, RateLimiter, Rated, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
 
 use crate::support::outcome;
@@ -67,7 +65,6 @@ fn all_that_a_program_holds_is_shown() {
     shows(&any, &["calls"]);
     shows(&outcome(&mut Box::pin(any.acquire(1))).expect("there"), &["cost: 1"]);
 
-    shows(&stream::iter([1, 2]).throttle(&limiter), &["Throttled", "item: None"]);
     shows(&Part::new(0, 2), &["Part(limit 1 of 2)"]);
 }
 

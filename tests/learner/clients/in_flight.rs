@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use tollgate::feedback::{Adaptive, Dialect, Dialects, Feedback};
+use tollgate::feedback::{Dialect, Dialects, Feedback};
 use tollgate::{Grant, InFlight, RateLimiter, Unlimited};
 
 use super::{Client, Sent};
@@ -84,7 +84,7 @@ impl Sent for AimdCall {
 }
 
 /// This crate's, to which a 503 is a refusal.
-pub(crate) fn learned(world: &World, start: u32) -> Adaptive {
+pub(crate) fn learned(world: &World, start: u32) -> Feedback<RateLimiter<Unlimited>> {
     let limiter = RateLimiter::with_clock(Unlimited, &world.clock);
     let busy = Dialect { refused: &[503], ..Dialect::new("busy", &[]) };
     let builder = Feedback::builder(limiter).dialects(Dialects::default().with(busy)).seed(1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use tollgate::feedback::{Adaptive, Call, Feedback, FeedbackBuilder, Servers};
+use tollgate::feedback::{Call, Feedback, FeedbackBuilder, Servers};
 use tollgate::{OwnedLimiter, Policy, Rate, RateLimiter, SlidingWindowLog, TokenBucket, Unlimited};
 
 use super::{Client, Sent};
@@ -69,7 +69,7 @@ impl<L: OwnedLimiter> Client for Limited<L> {
     }
 }
 
-impl Client for Adaptive {
+impl Client for Feedback<RateLimiter<Unlimited>> {
     fn acquire<'a>(&'a self, _: &'a Request) -> LocalBoxFuture<'a, Box<dyn Sent>> {
         let acquire = self.acquire(1);
         acquire

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tollgate::feedback::{Adaptive, Feedback};
+use tollgate::feedback::Feedback;
 use tollgate::{
     Clock, Granted, Limiter, ManualClock, OwnedLimiter, Rate, RateLimiter, TokenBucket, Unlimited,
 };
@@ -18,7 +18,7 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn adaptive(start: f64) -> Adaptive {
+fn adaptive(start: f64) -> Feedback<RateLimiter<Unlimited>> {
     let limiter = RateLimiter::with_clock(Unlimited, Clock::tokio());
     Feedback::builder(limiter).start(per_second(start)).seed(7).build()
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use throttle_net::{AdaptiveLimiter, AdaptiveStrategy, Aimd, Outcome, Vegas};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tollgate::feedback::{Adaptive, Feedback};
+use tollgate::feedback::Feedback;
 use tollgate::{InFlight, RateLimiter, Unlimited};
 
 use crate::server::{self, Server};
@@ -36,7 +36,7 @@ impl AdaptiveStrategy for Strategy {
 
 enum Places {
     Fixed(RateLimiter<InFlight>),
-    Learned(Adaptive),
+    Learned(Feedback<RateLimiter<Unlimited>>),
     ThrottleNet(AdaptiveLimiter<Strategy>),
 }
 
