@@ -65,7 +65,7 @@ const PATHS: &[Row] = &[
         })
     }),
     // Four hundred more than in a linked list: the place in the order, the deadline and the key are kept for each waiter.
-    ("joins the queue, waits, is granted", 4029, || {
+    ("joins the queue, waits, is granted", 3707, || {
         let clock = ManualClock::new();
         let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(1.0)), &clock);
         limiter.try_acquire(1).expect("the first is granted");

@@ -75,7 +75,7 @@ impl<P: Policy> RateLimiter<P> {
     /// `tokio::time::pause`: use [`with_clock`](Self::with_clock) with `Clock::tokio()` there.
     #[must_use]
     pub fn new(policy: P) -> Self {
-        Self::with_clock(policy, Clock::system())
+        Self::builder(policy).build()
     }
 
     /// A limiter with another clock: a [`ManualClock`](crate::ManualClock) in tests, or `Clock::tokio()`.

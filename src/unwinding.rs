@@ -3,6 +3,7 @@
 use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
 use std::thread;
 
 /// Runs the code of a drop that calls a policy. If the drop runs because of a panic, a second panic
@@ -16,8 +17,10 @@ pub(crate) fn in_drop(ask: impl FnOnce()) {
 }
 
 /// What one function drops. Otherwise each place that may drop a large value would have the code of all its parts.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct DropApart<T: Default>(ManuallyDrop<T>);
+
+pub(crate) type WakerList = DropApart<Vec<Waker>>;
 
 impl<T: Default> Drop for DropApart<T> {
     #[inline(never)]

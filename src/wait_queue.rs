@@ -24,7 +24,7 @@ use tenants::{PlaceInLane, Turns, price};
 use crate::clock::{Alarm, KEEP, TimeOrder, Timed, TimerTask, wake_each, wake_one};
 use crate::error::QueueLimit;
 use crate::units::{Nanos, saturating_nanos};
-use crate::unwinding::DropApart;
+use crate::unwinding::WakerList;
 
 /// Far enough to mean "never".
 pub(crate) const NEVER: Nanos = Nanos::new(u64::MAX);
@@ -159,9 +159,16 @@ pub(crate) struct WaitQueue<T> {
     wakers: Wakers,
 }
 
+/// The waker of an entry without one.
+// Not inlined: it is compared by its address, and each unit of the compiler has its own `Waker::noop`.
+#[inline(never)]
+fn no_waker() -> &'static Waker {
+    Waker::noop()
+}
+
 struct Entry<T> {
     value: T,
-    /// One that does nothing, if there is none.
+    /// [`no_waker`], if there is none.
     waker: Waker,
     /// [`NEVER`], if there is none.
     deadline: Nanos,
@@ -256,7 +263,7 @@ impl<T: Waits> WaitQueue<T> {
         deadline: Option<Nanos>,
         waker: Option<Waker>,
     ) -> WaiterId {
-        let waker = waker.unwrap_or_else(|| Waker::noop().clone());
+        let waker = waker.unwrap_or_else(|| no_waker().clone());
         let &Place { arrival, tenant, permits, .. } = place;
         let rank = self.joined;
         if self.entries.len() == self.entries.capacity() {
@@ -268,7 +275,6 @@ impl<T: Waits> WaitQueue<T> {
         let at = id.at(arrival.get(), rank);
         self.joined = self.joined.wrapping_add(1);
         self.len += 1;
-        self.take_turns_for(place);
         match &mut self.tenants {
             None => self.order.insert(at),
             Some(tenants) => tenants.join((at, tenant, permits)),
@@ -426,25 +432,20 @@ impl<T: Waits> WaitQueue<T> {
     }
 
     fn take_waker(&mut self, id: WaiterId) -> Waker {
-        mem::replace(&mut self.entries[id.place()].waker, Waker::noop().clone())
+        mem::replace(&mut self.entries[id.place()].waker, no_waker().clone())
     }
 
     /// Wakes a waiter after the lock is released.
     pub(crate) fn wake(&mut self, id: WaiterId) {
         let waker = self.take_waker(id);
-        if !waker.will_wake(Waker::noop()) {
-            self.wakers.wakes.push(waker);
-        }
+        self.wakers.wakes.push(waker);
     }
 
     /// Wakes all waiters after the lock is released, and keeps their wakers.
     pub(crate) fn wake_all(&mut self) {
-        let mut wakers = Vec::new();
-        self.visit_ahead(None, &mut |id| {
-            wakers.push(self.entry(id).waker.clone());
-            true
-        });
-        self.wakers.wakes.append(&mut wakers);
+        for (_, entry) in &self.entries {
+            self.wakers.wakes.push(entry.waker.clone());
+        }
     }
 
     /// Keeps the waker of a caller that waits until all others are served.
@@ -546,15 +547,15 @@ impl<T: Waits> WaitQueue<T> {
 struct Wakes {
     /// A call seldom wakes two, so the first one needs no list.
     first: Option<Waker>,
-    more: Option<DropApart<More>>,
+    more: Option<Box<More>>,
 }
 
 #[derive(Default)]
 struct More {
     /// To be woken after the first.
-    others: Vec<Waker>,
+    others: WakerList,
     /// To be dropped after all are woken.
-    discard: Vec<Waker>,
+    discard: WakerList,
 }
 
 impl Wakes {
@@ -563,6 +564,9 @@ impl Wakes {
     }
 
     fn push(&mut self, waker: Waker) {
+        if waker.will_wake(no_waker()) {
+            return;
+        }
         match self.first {
             None => self.first = Some(waker),
             Some(_) => self.more.get_or_insert_default().others.push(waker),
@@ -570,11 +574,13 @@ impl Wakes {
     }
 
     fn append(&mut self, wakers: &mut Vec<Waker>) {
-        mem::take(wakers).into_iter().for_each(|waker| self.push(waker));
+        if !wakers.is_empty() {
+            self.more.get_or_insert_default().others.append(wakers);
+        }
     }
 
     fn discard(&mut self, waker: Waker) {
-        if !waker.will_wake(Waker::noop()) {
+        if !waker.will_wake(no_waker()) {
             self.more.get_or_insert_default().discard.push(waker);
         }
     }
@@ -593,11 +599,11 @@ struct Wakers {
     /// that advances by itself.
     no_next_event: bool,
     /// To be woken when nothing is left to wait for.
-    draining: Vec<Waker>,
+    draining: WakerList,
     wakes: Wakes,
     /// To be woken by the first of those that are woken.
     #[cfg(feature = "redis")]
-    deferred: Vec<Waker>,
+    deferred: WakerList,
 }
 
 /// What is left to do after the lock is released.

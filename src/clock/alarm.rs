@@ -12,6 +12,7 @@ use slab::Slab;
 
 use super::time_order::{TimeOrder, Timed};
 use crate::units::Nanos;
+use crate::unwinding::WakerList;
 
 /// Keep this many free entries; after a crowd has left, give the memory back.
 pub(crate) const KEEP: usize = 1024;
@@ -50,7 +51,7 @@ pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) ->
 
 /// The same for one limiter alone.
 pub(super) fn sound(line: &Weak<dyn OnAlarm>) {
-    let mut wake = Vec::new();
+    let mut wake = WakerList::default();
     sound_in_round(line, &mut wake);
     wake_each(wake);
 }
@@ -58,8 +59,11 @@ pub(super) fn sound(line: &Weak<dyn OnAlarm>) {
 /// Wakes callers in this order, all of them also if a waker panics.
 // Not inlined, to keep the path of calls that wake no others short.
 #[inline(never)]
-pub(crate) fn wake_each(wakers: Vec<Waker>) {
-    wakers.into_iter().for_each(wake_one);
+pub(crate) fn wake_each(mut wakers: WakerList) {
+    wakers.reverse();
+    while let Some(waker) = wakers.pop() {
+        wake_one(waker);
+    }
 }
 
 #[inline(never)]
@@ -94,6 +98,7 @@ impl Alarms {
     }
 
     /// Takes an alarm out, if it has not gone off.
+    #[inline(never)]
     pub(super) fn remove(&mut self, id: Timed) -> Option<Weak<dyn OnAlarm>> {
         let line = self.times.remove(id).then(|| self.lines.remove(id.id() as usize));
         if self.lines.is_empty() && self.lines.capacity() > KEEP {

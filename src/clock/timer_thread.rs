@@ -19,11 +19,12 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use super::alarm::{Alarms, NewAlarm, sound_in_round, wake_each};
+use super::alarm::{Alarms, NewAlarm, sound_in_round, wake_each, wake_one};
 use super::time_order::Timed;
 use crate::sync::real::Mutex;
 use crate::sync::{self, AtomicBool, Ordering, unpoisoned};
 use crate::units::Nanos;
+use crate::unwinding::WakerList;
 
 /// The least time between two rounds while few callers wait. Late grants cost no throughput, see
 /// [`Facts::catch_up`](crate::state::Facts::catch_up).
@@ -134,14 +135,17 @@ impl TimerThread {
             // Without the lock: a caller that goes on may set an alarm.
             drop(schedule);
             self.wake_relay.wake_others();
-            let (mut wake, mut waiting) = (Vec::new(), 0);
+            let (mut wake, mut waiting) = (WakerList::default(), 0);
             for line in &lines {
                 waiting += sound_in_round(line, &mut wake);
             }
             if wake.len() > CHAIN {
-                self.wake_relay.hold_back(wake.split_off(1));
+                let first = wake.remove(0);
+                self.wake_relay.hold_back(&mut wake);
+                wake_one(first);
+            } else {
+                wake_each(wake);
             }
-            wake_each(wake);
             schedule = self.schedule.lock();
             schedule.is_crowd = schedule.alarms.len() + waiting > FEW;
         }
@@ -153,18 +157,18 @@ impl TimerThread {
 struct WakeRelay {
     /// Whether there are any. Written under the lock, and read without it by callers that need not know exactly.
     holds_back: AtomicBool,
-    wakers: sync::Mutex<Vec<Waker>>,
+    wakers: sync::Mutex<WakerList>,
 }
 
 impl WakeRelay {
     fn new() -> Self {
-        Self { holds_back: AtomicBool::new(false), wakers: sync::Mutex::new(Vec::new()) }
+        Self { holds_back: AtomicBool::new(false), wakers: sync::Mutex::new(WakerList::default()) }
     }
 
     /// Keeps wakers until the next caller is polled or the next round begins.
-    fn hold_back(&self, mut others: Vec<Waker>) {
+    fn hold_back(&self, others: &mut Vec<Waker>) {
         let mut wakers = self.wakers.lock();
-        wakers.append(&mut others);
+        wakers.append(others);
         self.holds_back.store(!wakers.is_empty(), Ordering::Relaxed);
     }
 
@@ -388,7 +392,7 @@ mod loom {
                 thread::spawn(move || relay.wake_others())
             };
             let polled = [polled(), polled()];
-            relay.hold_back([(); 2].map(|()| Waker::from(Arc::clone(&woken))).into());
+            relay.hold_back(&mut [(); 2].map(|()| Waker::from(Arc::clone(&woken))).into());
             relay.wake_others();
             polled.into_iter().for_each(|caller| caller.join().expect("no panic"));
             assert_eq!(woken.0.load(Ordering::SeqCst), 2);
@@ -402,7 +406,7 @@ mod loom {
         ::loom::model(|| {
             let (relay, woken) = (Arc::new(WakeRelay::new()), Arc::new(Woken::default()));
             let waker = || Waker::from(Arc::clone(&woken));
-            relay.hold_back(vec![waker()]);
+            relay.hold_back(&mut vec![waker()]);
             let is_woken = Arc::new(AtomicBool::new(false));
             let first = thread::spawn({
                 let (relay, is_woken) = (Arc::clone(&relay), Arc::clone(&is_woken));
@@ -412,7 +416,7 @@ mod loom {
                 let relay = Arc::clone(&relay);
                 move || relay.wake_others()
             });
-            relay.hold_back(vec![waker()]);
+            relay.hold_back(&mut vec![waker()]);
             is_woken.store(true, Ordering::Release);
             other.join().expect("no panic");
             if first.join().expect("no panic") {

@@ -250,6 +250,12 @@ impl<P: Policy> Inner<P> {
         self.waiting.as_deref().is_none_or(Waiting::is_idle) && self.charges_from <= now
     }
 
+    // Not inlined, because several places need it, and callers wait there.
+    #[inline(never)]
+    fn ready_at(&self, at: Nanos, cost: P::Cost) -> Result<Ready, ExceedsCapacity> {
+        self.policy.ready_at(&self.state, at, cost)
+    }
+
     fn is_closed(&self) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| waiting.queue.is_closed)
     }
@@ -327,7 +333,7 @@ impl<P: Policy> Inner<P> {
             }
         }
         // It has to wait, if that helps.
-        self.policy.ready_at(&self.state, now, cost)?;
+        self.ready_at(now, cost)?;
         self.waiting().queue.take_turns_for(&place);
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
         // While nothing else is in its way, its timeout has been found to be enough.
@@ -470,7 +476,7 @@ impl<P: Policy> Inner<P> {
         if cost.is_zero() {
             return Ok(Some(Duration::ZERO));
         }
-        self.policy.ready_at(&self.state, now, cost)?;
+        self.ready_at(now, cost)?;
         Ok(self.projected(None, now, cost, usize::MAX).0.wait(now))
     }
 
@@ -522,7 +528,7 @@ impl<P: Policy> Inner<P> {
             // event or further back than the policy catches up.
             let catch_up = now.saturating_sub(self.policy.catch_up());
             let from = joined.max(self.charges_from).max(catch_up);
-            let ready = match self.policy.ready_at(&self.state, from, cost) {
+            let ready = match self.ready_at(from, cost) {
                 Ok(ready) => ready,
                 Err(error) => {
                     self.turn_away(key, now, error.into());
@@ -685,7 +691,7 @@ impl<P: Policy> Inner<P> {
         let Some(waiting) = &*self.waiting else { return };
         let mut over = Vec::new();
         waiting.queue.visit_ahead(None, &mut |key| {
-            let ready = self.policy.ready_at(&self.state, now, waiting.queue[key].cost);
+            let ready = self.ready_at(now, waiting.queue[key].cost);
             over.extend(ready.err().map(|error| (key, Error::from(error))));
             true
         });

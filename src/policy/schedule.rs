@@ -149,9 +149,12 @@ impl Schedule {
     /// The last step before `now`, or `now` if there are no steps.
     #[inline]
     pub(crate) fn last_step(&self, state: &RateState, now: Nanos) -> Nanos {
-        if self.period == 0 {
-            return now;
-        }
+        if self.period == 0 { now } else { self.last_of_steps(state, now) }
+    }
+
+    // Not inlined, because few limiters have steps.
+    #[inline(never)]
+    fn last_of_steps(&self, state: &RateState, now: Nanos) -> Nanos {
         let past = now.get().saturating_sub(state.origin.get()) % self.period;
         Nanos::new(now.get() - past.min(now.get()))
     }

@@ -188,14 +188,16 @@ impl Rate {
             permits: u64::try_from(u128::from(permits) / divisor).unwrap_or(permits),
             nanos: nanos / divisor,
         };
-        // Compared as floats, so that the float nearest to 1/86400 counts as one per day.
-        let per_second = rate.as_per_second();
+        // The float nearest to 1/86400 is less by 1 in 2^53 at most, and counts as one per day.
+        let at_least_one_a_day =
+            rate.nanos - (rate.nanos >> 52) <= u128::from(rate.permits) * DAY.as_nanos();
         let at_most_one_a_nanosecond = u128::from(rate.permits) <= rate.nanos;
-        if per_second >= 1.0 / 86_400.0 && at_most_one_a_nanosecond {
-            Ok(rate)
-        } else {
-            Err(InvalidRate::OutOfRange { per_second })
+        if at_least_one_a_day && at_most_one_a_nanosecond {
+            return Ok(rate);
         }
+        #[allow(clippy::cast_precision_loss)] // for a message
+        let per_second = permits as f64 / (nanos as f64 / 1e9);
+        Err(InvalidRate::OutOfRange { per_second })
     }
 }
 
