@@ -79,14 +79,16 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     ) -> Poll<()> {
         let clock = self.clock();
         while !self.takes_outcome(place, id) {
-            match self.shared.with_lock(|line| line.poll(id, (reserving, context.waker()))) {
-                Ok(()) => {
-                    self.takes_outcome(place, id);
-                    break;
-                }
-                // A clock that advances by itself goes to where the queue moves.
-                Err(Some(due)) if clock.skip_to(due) => {}
-                Err(_) => return Poll::Pending,
+            let (is_over, due) = self.shared.with_lock(|line| {
+                (line.roster.poll(id, reserving, context.waker()), line.moves_at())
+            });
+            if is_over {
+                self.takes_outcome(place, id);
+                break;
+            }
+            // A clock that advances by itself goes to where the queue moves.
+            if !due.is_some_and(|due| clock.skip_to(due)) {
+                return Poll::Pending;
             }
         }
         Poll::Ready(())
@@ -98,7 +100,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         let Self { shared, .. } = self;
         let mut line = shared.line.lock();
         let held_back = line.wake_held_back();
-        let outcome = line.take(id);
+        let outcome = line.roster.take(id);
         let (is_taken, is_due) = (outcome.is_some(), outcome.is_some() && line.has_collected());
         if is_taken {
             place.progress = Progress::Over(outcome);
@@ -145,7 +147,7 @@ impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
                 }
                 Progress::Over(outcome) => match outcome.take() {
                     Some(Outcome::Granted(info)) => {
-                        let grant = RedisGrant::new(Arc::clone(shared), ask.cost, info);
+                        let grant = RedisGrant::new(Arc::clone(shared), ask.cost, info, None);
                         observer.granted(info.waited, info.limited_by);
                         return Poll::Ready(Ok(grant));
                     }
@@ -173,9 +175,12 @@ impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
                         continue;
                     }
                     *was_away |= is_away;
-                    let answer = ready!(Pin::new(acquire).poll(context));
-                    let grant = answer
-                        .map(|grant| RedisGrant::of_local(Arc::clone(shared), grant, *before));
+                    let grant = ready!(Pin::new(acquire).poll(context)).map(|grant| {
+                        let waited = before.saturating_add(grant.waited());
+                        let info =
+                            GrantInfo { waited, limited_by: grant.limited_by(), booking: None };
+                        RedisGrant::new(Arc::clone(shared), grant.cost(), info, Some(grant))
+                    });
                     place.progress = Progress::Over(None);
                     if let Ok(grant) = &grant {
                         observer.granted(grant.waited(), grant.limited_by());
@@ -244,15 +249,13 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
         if duration.is_zero() {
             return Ok(());
         }
-        let mut todo = Vec::new();
-        wire::put_pause(&mut todo, duration);
         self.shared.count(|stats| stats.pauses += 1);
         self.shared.context.observer.paused(duration);
         if let Some(local) = &self.shared.context.local {
             // Redis is paused even if the local limiter has too many keys.
             let _ = local.at(&self.shared.key).pause_for(duration);
         }
-        self.report(todo).await.map(drop)
+        self.report(wire::pause(duration)).await.map(drop)
     }
 
     async fn resume(&self) -> Result<(), Error> {
@@ -292,12 +295,10 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
     }
 
     async fn limits(&self, cost: P::Cost) -> Result<Vec<Limit<P::Cost>>, Error> {
-        let mut todo = Vec::new();
-        wire::put_detail::<P>(&mut todo, cost);
-        let Some(Report::Limits(reports)) = self.report(todo).await? else {
+        let Some(Report::Limits(reports)) = self.report(wire::with_cost(b'D', cost)).await? else {
             return Err(self.lost());
         };
-        let policy = self.shared.with_lock(|line| line.policy().clone());
+        let policy = self.policy();
         // What does not depend on the state is the policy's to tell.
         let now = Nanos::ZERO;
         let limits = Limit::all(&policy, &policy.idle(now), Asked::now(now, cost));
@@ -312,11 +313,11 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
     }
 
     fn queue_len(&self) -> usize {
-        self.shared.with_lock(|line| line.len())
+        self.shared.with_lock(|line| line.roster.len())
     }
 
     fn queued_permits(&self) -> u64 {
-        self.shared.with_lock(|line| line.queued_permits())
+        self.shared.with_lock(|line| line.roster.permits)
     }
 
     fn stats(&self) -> Stats {

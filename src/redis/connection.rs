@@ -10,19 +10,17 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::store::StoreError;
 use crate::sync::Mutex;
 pub use request::Request;
-pub(crate) use request::Script;
 pub(crate) use request::{next_number, random};
 
 /// A connection over which a [`RedisRateLimiter`](super::RedisRateLimiter) runs its scripts.
@@ -197,17 +195,12 @@ fn handle() -> Option<Handle> {
 }
 
 fn start() -> io::Result<Handle> {
-    let (started, handle) = channel();
-    thread::Builder::new().name("tollgate-redis".to_owned()).spawn(move || run(&started))?;
-    handle.recv().unwrap_or_else(|error| Err(io::Error::other(error)))
-}
-
-fn run(started: &Sender<io::Result<Handle>>) {
-    match Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => {
-            let _ = started.send(Ok(runtime.handle().clone()));
-            runtime.block_on(std::future::pending::<()>());
-        }
-        Err(error) => drop(started.send(Err(error))),
-    }
+    let runtime = Arc::new(Builder::new_current_thread().enable_all().build()?);
+    let (handle, driven) = (runtime.handle().clone(), Arc::clone(&runtime));
+    let thread = thread::Builder::new().name("tollgate-redis".to_owned());
+    thread.spawn(move || driven.block_on(std::future::pending::<()>())).inspect_err(|_| {
+        // A runtime must not be dropped in another one.
+        Arc::into_inner(runtime).map(Runtime::shutdown_background);
+    })?;
+    Ok(handle)
 }

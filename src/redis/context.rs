@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::connection::random;
 use super::health::Health;
-use super::script::wire::{PolicyHeader, Sender};
+use super::script::wire::PolicyHeader;
 use super::script::{Rules, Scripted};
 use crate::clock::Clock;
 use crate::keyed::KeyedRateLimiter;
@@ -82,7 +82,7 @@ pub(super) struct Context<P: Scripted> {
     pub(super) counters: Mutex<Counters>,
     pub(super) observer: Arc<Observer>,
     /// Distinguishes this limiter from those of other processes.
-    id: f64,
+    pub(super) id: f64,
 }
 
 impl<P: Scripted> Context<P> {
@@ -116,12 +116,11 @@ impl<P: Scripted> Context<P> {
         count(&mut self.counters.lock());
     }
 
-    /// What the head of a request under a policy says of this process. `sets`: whether it sets another one.
-    pub(super) fn sender(&self, policy: &P, header: &PolicyHeader, sets: bool) -> Sender {
-        let idle = !self.options.absent_is_new;
-        let is_kept = sets || header.rank > (0, 0) || !(idle || policy.starts_idle());
-        let keep = if is_kept { self.options.keep } else { Duration::ZERO };
-        Sender { id: self.id, keep, idle }
+    /// The least time for which a key lives after a request under a policy. `sets`: whether it sets another one.
+    pub(super) fn keep(&self, policy: &P, header: &PolicyHeader, sets: bool) -> Duration {
+        let starts_idle = !self.options.absent_is_new || policy.starts_idle();
+        let is_kept = sets || header.rank > (0, 0) || !starts_idle;
+        if is_kept { self.options.keep } else { Duration::ZERO }
     }
 }
 
@@ -154,7 +153,7 @@ mod tests {
             (&empty, (0, 0), false, true),
         ] {
             let header = PolicyHeader::of(policy, rank);
-            let keep = context.sender(policy, &header, sets).keep;
+            let keep = context.keep(policy, &header, sets);
             assert_eq!(keep > Duration::ZERO, is_kept, "{rank:?} {sets}");
         }
     }

@@ -65,39 +65,28 @@ pub struct RedisGrant<P: Scripted, C: Connection = Reconnecting> {
 type Settlement<C> = (Receiver<Done<C>>, [C; 2]);
 
 impl<P: Scripted, C: Connection> RedisGrant<P, C> {
-    pub(super) fn new(shared: Arc<SharedKey<P, C>>, cost: P::Cost, info: GrantInfo) -> Self {
-        Self { shared, cost, returnable: cost, info, settling: None, local: None }
-    }
-
-    /// A grant of the local limiter, whose caller had waited for `before` when it asked there.
-    pub(super) fn of_local(
+    /// `local`: the grant of the local limiter.
+    pub(super) fn new(
         shared: Arc<SharedKey<P, C>>,
-        grant: Grant<'static, P>,
-        before: Duration,
+        cost: P::Cost,
+        info: GrantInfo,
+        local: Option<Grant<'static, P>>,
     ) -> Self {
-        let (waited, limited_by) = (before.saturating_add(grant.waited()), grant.limited_by());
-        let info = GrantInfo { waited, booking: None, limited_by };
-        let mut this = Self::new(shared, grant.cost(), info);
-        this.local = Some(grant);
-        this
+        Self { shared, cost, returnable: cost, info, settling: None, local }
     }
 
-    /// Returns how long the caller waited: from its arrival until the permits were due.
-    #[must_use]
-    pub fn waited(&self) -> Duration {
-        self.info.waited
-    }
-
-    /// Returns the cost: as asked for, or as settled since.
-    #[must_use]
-    pub fn cost(&self) -> P::Cost {
-        self.cost
-    }
-
-    /// Returns which part of a composed policy made it wait: see [`Grant::limited_by`].
-    #[must_use]
-    pub fn limited_by(&self) -> Option<Part> {
-        self.info.limited_by
+    crate::limiter::forward! {
+        in Granted {
+            /// Returns how long the caller waited: from its arrival until the permits were due.
+            #[must_use]
+            waited() -> Duration;
+            /// Returns the cost: as asked for, or as settled since.
+            #[must_use]
+            cost() -> P::Cost;
+            /// Returns which part of a composed policy made it wait: see [`Grant::limited_by`].
+            #[must_use]
+            limited_by() -> Option<Part>;
+        }
     }
 
     /// Corrects the cost once it is known: see [`Grant::settle`].
@@ -145,7 +134,7 @@ impl<P: Scripted, C: Connection> RedisGrant<P, C> {
         self.shared.with_lock(|line| {
             line.let_go(more);
             if !is_unknown {
-                line.hold(less);
+                line.lease.hold::<P>(less);
             }
         });
         self.cost = if is_unknown { cost.saturating_sub(less) } else { cost };
@@ -187,9 +176,10 @@ impl<P: Scripted, C: Connection> Granted for RedisGrant<P, C> {
                 let mut todo = Vec::new();
                 if !more.is_zero() {
                     let now = line.now();
-                    line.policy().check_debt(&line.policy().idle(now), now, more)?;
-                    wire::put_settle::<P>(&mut todo, more);
-                    line.hold(more);
+                    let policy = &line.agreement.policy;
+                    policy.check_debt(&policy.idle(now), now, more)?;
+                    todo = wire::with_cost(b'S', more);
+                    line.lease.hold::<P>(more);
                 }
                 if !less.is_zero() {
                     line.let_go(less);

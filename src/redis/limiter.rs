@@ -285,7 +285,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     /// Returns the policy in force, as far as this process knows.
     #[must_use]
     pub fn policy(&self) -> P {
-        self.shared.with_lock(|line| line.policy().clone())
+        self.shared.with_lock(|line| line.agreement.policy.clone())
     }
 
     /// Returns what this process has granted and refused at this key, while it is in [memory](Self::len).
@@ -301,9 +301,8 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             let (stats, waiting) = keys.total();
             let counters = *keys.context.counters.lock();
             let redis = Some([counters.requests, counters.failed, counters.without_redis]);
-            let counted = observe::Observation { stats, waiting, redis, ..Default::default() };
             let waits = keys.context.observer.waits();
-            observe::Observation { waits, rate, ..counted }
+            observe::Observation { stats, waiting, redis, waits, rate, ..Default::default() }
         })
     }
 
@@ -366,7 +365,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         else {
             return Err(self.lost());
         };
-        let policy = self.shared.with_lock(|line| line.policy().clone());
+        let policy = self.policy();
         quota.window = policy.window(quota.limit);
         Ok(KeyState { policy, quota, paused_for, expires_in })
     }

@@ -12,19 +12,16 @@
 //! | [`roster`] | the waiters: their order, bookings and outcomes |
 //! | [`pacing`] | when the head is asked for, how far a request reaches, the last refusal |
 //! | [`change`] | the changes that wait to be sent |
-//! | [`agreement`] | the policy, here and in the fleet |
+//! | [`Agreement`] | the policy, here and in the fleet |
 //! | [`lease`] | the permits in flight that this process holds |
-//! | [`outage`] | the requests of this key that fail |
+//! | [`KeyOutage`] | the requests of this key that fail |
 //!
 //! What happens to a line is written here and in the files of its steps: [`callers`] come and leave, a [`request`] is
 //! made, its [`reply`] is applied, and [`time`] passes. These call this file, and each other from the last to the first.
 
-mod agreement;
 mod callers;
 pub(super) mod change;
-mod flight;
 mod lease;
-mod outage;
 mod pacing;
 mod reply;
 mod request;
@@ -38,19 +35,21 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::clock::Monotone;
+use crate::error::ExceedsCapacity;
 use crate::error::store::StoreError;
 use crate::observe::Event;
+use crate::policy::PolicyExt;
 use crate::redis::context::{Context, Unavailable};
+use crate::redis::health::KeyOutage;
 use crate::redis::script::Scripted;
+use crate::redis::script::wire::{PolicyHeader, Rank};
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
-use agreement::Agreement;
-use change::{Done, KeyChange, Outbox, Refund};
-use flight::Flight;
+use change::{Done, KeyChange, Refund};
 use lease::Lease;
-use outage::KeyOutage;
 use pacing::Pacing;
+use request::Flight;
 use roster::{Booking, GrantInfo, Outcome, Roster};
 
 /// A line is kept for this long after its last use; and if a policy was set for its key.
@@ -61,7 +60,7 @@ pub(crate) struct KeyLine<P: Scripted> {
     key: Arc<str>,
     context: Arc<Context<P>>,
     time: Monotone,
-    roster: Roster<P::Cost>,
+    pub(crate) roster: Roster<P::Cost>,
     pacing: Pacing<P::Cost>,
     flight: Option<Flight<P>>,
     /// How many there have been.
@@ -70,15 +69,18 @@ pub(crate) struct KeyLine<P: Scripted> {
     changed_last: bool,
     /// How long the next request waits for callers that the last reply has served.
     collect_until: Nanos,
-    outbox: Outbox<P>,
-    /// Bookings of callers that left, in the order in which they are due, and their cost: for waiters in the request in flight.
-    spare: (VecDeque<Booking>, P::Cost),
+    /// The changes that wait to be sent, and how many have joined so far.
+    pub(crate) outbox: VecDeque<KeyChange<P>>,
+    changes: u64,
+    /// Bookings of callers that left, in the order in which they are due, and their one cost: for waiters in the request in
+    /// flight.
+    spare: VecDeque<(P::Cost, Booking)>,
     /// When the last booking is due, spare or not.
     last_due: Nanos,
     /// The process has stood still, and granted nothing since.
     stood_still: bool,
-    agreement: Agreement<P>,
-    lease: Lease,
+    pub(crate) agreement: Agreement<P>,
+    pub(crate) lease: Lease,
     outage: KeyOutage,
     pub(crate) stats: Stats,
     pub(crate) events: Vec<Event>,
@@ -98,8 +100,9 @@ impl<P: Scripted> KeyLine<P> {
             flights: 0,
             changed_last: false,
             collect_until: Nanos::ZERO,
-            outbox: Outbox::new(),
-            spare: Default::default(),
+            outbox: VecDeque::new(),
+            changes: 0,
+            spare: VecDeque::new(),
             last_due: Nanos::ZERO,
             stood_still: false,
             lease: Lease::default(),
@@ -112,14 +115,6 @@ impl<P: Scripted> KeyLine<P> {
     /// Reads the clock: what happens next happens then.
     pub(crate) fn read_clock(&mut self) -> Nanos {
         self.time.read(self.context.clock.now())
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.roster.len()
-    }
-
-    pub(crate) fn queued_permits(&self) -> u64 {
-        self.roster.permits
     }
 
     /// Whether the line can be dropped without a loss. `comes_closed`: a new one would be closed.
@@ -136,21 +131,12 @@ impl<P: Scripted> KeyLine<P> {
             && (comes_closed || !self.roster.queue.is_closed)
     }
 
-    pub(crate) fn policy(&self) -> &P {
-        &self.agreement.policy
-    }
-
     /// Whether Redis knows all that was given back.
     pub(crate) fn has_told_all(&self) -> bool {
         self.flight.is_none()
             && self.outbox.is_empty()
-            && self.spare.0.is_empty()
+            && self.spare.is_empty()
             && !self.lease.released
-    }
-
-    /// Whether changes wait to be sent.
-    pub(crate) fn has_changes(&self) -> bool {
-        !self.outbox.is_empty()
     }
 
     /// Whether all callers that were just served have taken their outcome, and a request may be due.
@@ -176,11 +162,6 @@ impl<P: Scripted> KeyLine<P> {
         let (done, answer) = oneshot::channel();
         self.change(KeyChange { done: Some(done), ..change });
         answer
-    }
-
-    /// A caller holds permits in flight.
-    pub(crate) fn hold(&mut self, cost: P::Cost) {
-        self.lease.hold::<P>(cost);
     }
 
     /// Permits in flight have come back.
@@ -210,7 +191,8 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     fn change(&mut self, change: KeyChange<P>) {
-        self.outbox.push(change);
+        self.outbox.push_back(change);
+        self.changes += 1;
         self.pacing.ask_again();
     }
 
@@ -229,15 +211,14 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     fn return_spare(&mut self) {
-        let (spare, cost) = std::mem::take(&mut self.spare);
-        for booking in spare {
+        for (cost, booking) in std::mem::take(&mut self.spare) {
             self.return_booking(cost, booking);
         }
     }
 
-    /// Hands bookings to the next waiters without one if these ask for the same cost, or back.
-    fn hand_on(&mut self, (spare, cost): (VecDeque<Booking>, P::Cost)) {
-        for booking in spare {
+    /// Hands the spare bookings to the next waiters without one if these ask for the same cost, or back.
+    fn hand_on(&mut self) {
+        for (cost, booking) in std::mem::take(&mut self.spare) {
             if self.roster.book_head(cost, booking) {
                 self.pacing.ask_again();
             } else {
@@ -290,7 +271,43 @@ impl<P: Scripted> KeyLine<P> {
 
     /// The server has answered.
     fn note_answer(&mut self) {
-        let up = self.outage.answered(&self.context, self.now());
+        let up = self.outage.answered(&self.context.health, self.now());
         self.events.extend(up);
+    }
+}
+
+/// The policy of a key in this process and in the fleet.
+///
+/// Each request decides by the policy of its process, unless the key has one of a higher rank: of a higher version, or of the
+/// same version and set later. A process that reads it in a reply adopts it, also one that has set it itself. The script decides,
+/// because only there is one order of events.
+pub(crate) struct Agreement<P> {
+    /// The policy in force here.
+    pub(crate) policy: P,
+    header: PolicyHeader,
+    /// How many times the policy has changed here.
+    number: u32,
+}
+
+impl<P: Scripted> Agreement<P> {
+    fn new(policy: P, version: u32) -> Self {
+        Self { header: PolicyHeader::of(&policy, (version, 0)), policy, number: 0 }
+    }
+
+    /// Whether a cost can never be granted.
+    fn check(&self, now: Nanos) -> impl Fn(P::Cost) -> Result<(), ExceedsCapacity> {
+        let idle = self.policy.idle(now);
+        move |cost| self.policy.ready_at(&idle, now, cost).map(drop)
+    }
+
+    /// The policy of the key is in force here. Returns whether it is another than the one before.
+    fn adopt(&mut self, policy: P, rank: Rank) -> bool {
+        let header = PolicyHeader::of(&policy, rank);
+        let is_new = header.rules != self.header.rules;
+        if is_new {
+            (self.policy, self.number) = (policy, self.number.wrapping_add(1));
+        }
+        self.header = header;
+        is_new
     }
 }

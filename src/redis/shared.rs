@@ -12,9 +12,9 @@ use super::script::Scripted;
 use crate::clock::{Alarm, OnAlarm};
 use crate::limiter::Limiter;
 use crate::stats::Stats;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 use crate::unwinding::in_drop;
-use crate::wait_queue::{AfterUnlock, End};
+use crate::wait_queue::End;
 
 /// The lines of all keys.
 pub(super) struct Keys<P: Scripted, C> {
@@ -72,7 +72,7 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
                 Arc::clone(&key),
             );
             if lines.is_closed {
-                let _ = line.line.lock().close(End::Serve);
+                line.line.lock().roster.queue.is_closed = true;
             }
             lines.by_key.insert(key, Arc::clone(&line));
             lines.round.push_back(Arc::clone(&line));
@@ -109,7 +109,7 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
         lines.round.iter().fold((lines.dropped, 0), |(mut stats, waiting), key| {
             let line = key.line.lock();
             stats.add(line.stats);
-            (stats, waiting + line.len())
+            (stats, waiting + line.roster.len())
         })
     }
 }
@@ -172,23 +172,6 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         self.context.health.down().is_some() || self.line.lock().is_away()
     }
 
-    /// Unlocks, and does the work that must not be done under the lock.
-    pub(super) fn unlock(&self, mut line: MutexGuard<'_, KeyLine<P>>, after_unlock: AfterUnlock) {
-        let events = std::mem::take(&mut line.events);
-        drop(line);
-        // The listener runs before the callers of the same request wake up; they do even if it panics.
-        let observer = &self.context.observer;
-        let told = catch_unwind(AssertUnwindSafe(|| {
-            events.iter().for_each(|event| observer.report(event));
-        }));
-        after_unlock.run();
-        if let Err(panic) = told {
-            resume_unwind(panic);
-        }
-    }
-}
-
-impl<P: Scripted, C: Connection> SharedKey<P, C> {
     /// Locks the line, lets time pass, runs `act`, and does what follows from it. All changes of the line
     /// come this way.
     pub(super) fn with_lock<R>(&self, act: impl FnOnce(&mut KeyLine<P>) -> R) -> R {
@@ -222,32 +205,39 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
         let result = act(&mut line);
         line.give_up_on_flight();
         line.pump();
-        let driver = self.driver(&mut line);
+        // The task for the next request, if one is due.
+        let driver = line.take_off().map(|flight| {
+            let shared = self.this.upgrade().expect("borrowed from its owner");
+            Driver { shared, flight: Some(flight) }
+        });
         line.hold_back(lands);
         line.wake_if_drained();
         let clock = &self.context.clock;
         let after_unlock = line.arm(|| clock.alarm(self.this.clone()));
         // A caller that waits for a change does not move a clock that advances by itself.
-        let moves = clock.advances_by_itself() && line.has_changes();
+        let moves = clock.advances_by_itself() && !line.outbox.is_empty();
         let due = moves.then(|| line.moves_at()).flatten();
-        self.unlock(line, after_unlock);
+        let events = std::mem::take(&mut line.events);
+        drop(line);
+        // The listener runs before the callers of the same request wake up; they do even if it panics.
+        let observer = &self.context.observer;
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            events.iter().for_each(|event| observer.report(event));
+        }));
+        after_unlock.run();
+        if let Err(panic) = told {
+            resume_unwind(panic);
+        }
         if let Some(due) = due {
             clock.skip_to(due);
         }
         (result, driver)
     }
-
-    /// The task for the next request, if one is due. It ends the flight even if a waker or listener panics.
-    fn driver(&self, line: &mut KeyLine<P>) -> Option<Driver<P, C>> {
-        let flight = Some(line.take_off()?);
-        let shared = self.this.upgrade().expect("borrowed from its owner");
-        Some(Driver { shared, flight })
-    }
 }
 
 impl<P: Scripted, C: Connection> OnAlarm for SharedKey<P, C> {
     fn on_alarm(&self) {
-        self.with_lock(|line| line.disarm());
+        self.with_lock(|line| line.roster.queue.disarm());
     }
 
     fn wake_all(&self) {
@@ -255,7 +245,7 @@ impl<P: Scripted, C: Connection> OnAlarm for SharedKey<P, C> {
     }
 }
 
-/// Sends one request after the other until none is due.
+/// Sends one request after the other until none is due. It ends the flight even if a waker or listener panics.
 struct Driver<P: Scripted, C: Connection> {
     shared: Arc<SharedKey<P, C>>,
     /// The number of its flight; `None` when it is done.

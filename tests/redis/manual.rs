@@ -145,9 +145,7 @@ impl Link {
         let mut evaluate = |name, script: &str| {
             let mut command = Cmd::new();
             command.arg(name).arg(script).arg(3).arg(&*request.key).arg(time.0).arg(time.1);
-            for argument in &request.arguments {
-                command.arg(argument.as_slice());
-            }
+            command.arg(&*request.argument);
             command.query::<Value>(&mut self.connection)
         };
         match evaluate("EVALSHA", digest) {

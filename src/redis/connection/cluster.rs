@@ -33,19 +33,17 @@ use crate::error::store::StoreError;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Cluster {
-    connection: ClusterConnection,
-}
+pub struct Cluster(ClusterConnection);
 
 impl Cluster {
     /// Over a connection without retries.
     #[must_use]
     pub fn new(connection: ClusterConnection) -> Self {
-        Self { connection }
+        Self(connection)
     }
 
     async fn send(&self, command: Cmd) -> Result<Value, RedisError> {
-        let mut connection = self.connection.clone();
+        let mut connection = self.0.clone();
         match connection.req_packed_command(&command).await.and_then(Value::extract_error) {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
                 match other_node(&error) {
@@ -65,7 +63,7 @@ impl Cluster {
     ) -> Result<Value, RedisError> {
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING").ignore().add_command(command);
-        let mut connection = self.connection.clone();
+        let mut connection = self.0.clone();
         let answers = connection.route_pipeline(pipeline, 0, 2, route).await?;
         answers.into_iter().nth(1).unwrap_or(Value::Nil).extract_error()
     }

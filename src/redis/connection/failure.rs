@@ -7,18 +7,8 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use crate::error::store::StoreError;
 
 impl StoreError {
-    /// A key that holds something else.
-    pub(crate) fn foreign() -> Self {
-        let why = "another kind of policy, or another format";
-        Self { is_of_key: true, ..Self::refused(why) }
-    }
-
     pub(crate) fn strange(answer: &impl std::fmt::Debug) -> Self {
         Self::lost(format!("the script answered {answer:?}"))
-    }
-
-    pub(crate) fn out_of_step() -> Self {
-        Self::lost("the reply to another request: one was lost on its way")
     }
 
     pub(crate) fn late(deadline: Duration) -> Self {
@@ -46,31 +36,25 @@ impl From<RedisError> for StoreError {
     }
 }
 
-/// Codes with which Redis 6 to 8 and Valkey refuse a request, or a command in its script.
-const REFUSALS: [&str; 20] = [
-    "ASK",
-    "BUSY",
-    "CLUSTERDOWN",
-    "CROSSSLOT",
-    "DENIED",
-    "LOADING",
-    "MASTERDOWN",
-    "MISCONF",
-    "MOVED",
-    "NOAUTH",
-    "NOPERM",
-    "NOPROTO",
-    "NOREPLICAS",
-    "NOSCRIPT",
-    "OOM",
-    "READONLY",
-    "REDIRECT",
-    "TRYAGAIN",
-    "WRONGPASS",
-    "WRONGTYPE",
-];
+/// Whether Redis 6 to 8 and Valkey send this error only before they execute a request, or for a script that has not
+/// written.
+fn is_refusal(error: &RedisError) -> bool {
+    match error.code() {
+        Some("ERR") => error.detail().is_some_and(|text| {
+            let is_start = |start: &&str| text.starts_with(*start);
+            // The error of a script that failed names the line.
+            REFUSALS_OF_NO_CODE.iter().any(is_start) || text.contains("user_script:")
+        }),
+        Some(
+            "ASK" | "BUSY" | "CLUSTERDOWN" | "CROSSSLOT" | "DENIED" | "LOADING" | "MASTERDOWN"
+            | "MISCONF" | "MOVED" | "NOAUTH" | "NOPERM" | "NOPROTO" | "NOREPLICAS" | "NOSCRIPT"
+            | "OOM" | "READONLY" | "REDIRECT" | "TRYAGAIN" | "WRONGPASS" | "WRONGTYPE",
+        ) => true,
+        _ => false,
+    }
+}
 
-/// The same for errors whose code is only `ERR`: the begin of their text.
+/// How refusals begin whose code is only `ERR`.
 const REFUSALS_OF_NO_CODE: [&str; 6] = [
     "Error compiling script",
     "Error running script",
@@ -79,20 +63,6 @@ const REFUSALS_OF_NO_CODE: [&str; 6] = [
     "max number of clients reached",
     "unknown command",
 ];
-
-/// Whether the server is known to send this error only before it executes a request, or for a script that has
-/// not written.
-fn is_refusal(error: &RedisError) -> bool {
-    match error.code() {
-        Some("ERR") => error.detail().is_some_and(|text| {
-            let is_start = |start: &&str| text.starts_with(*start);
-            // The error of a script that failed names the line.
-            REFUSALS_OF_NO_CODE.iter().any(is_start) || text.contains("user_script:")
-        }),
-        Some(code) => REFUSALS.contains(&code),
-        None => false,
-    }
-}
 
 /// The error within a script, with its code, if the server is a Redis before 7. Such a server only reports that
 /// a script failed, `ERR Error running script (call to f_5f…): @user_script:4: WRONGTYPE Operation …`, with

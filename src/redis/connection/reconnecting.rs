@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -58,29 +58,21 @@ struct ReconnectingState {
 
 #[derive(Default)]
 struct Current {
-    open: Option<Arc<Open>>,
+    open: Option<Arc<MultiplexedConnection>>,
     /// The outcome of the task that makes the next, if there is one.
     renewal: Option<Renewal>,
 }
 
-type Renewal = watch::Receiver<Option<Result<Arc<Open>, StoreError>>>;
+type Renewal = watch::Receiver<Option<Result<Arc<MultiplexedConnection>, StoreError>>>;
 
-struct Open {
-    connection: MultiplexedConnection,
-    /// Whether a request was answered: a new one cannot have been closed while idle.
-    is_used: AtomicBool,
-}
-
-impl Open {
-    /// Tries it by an echo. Any error of the server is an answer.
-    async fn answers(&self, key: &str, time: Duration) -> bool {
-        let number = next_number();
-        let echoed = timeout(time, send(self.connection.clone(), echo(key, number))).await;
-        echoed.is_ok_and(|echoed| match echoed {
-            Ok(value) => is_echo(&value, number),
-            Err(error) => error.code().is_some(),
-        })
-    }
+/// Tries a connection by an echo. Any error of the server is an answer.
+async fn answers(connection: &MultiplexedConnection, key: &str, time: Duration) -> bool {
+    let number = next_number();
+    let echoed = timeout(time, send(connection.clone(), echo(key, number))).await;
+    echoed.is_ok_and(|echoed| match echoed {
+        Ok(value) => is_echo(&value, number),
+        Err(error) => error.code().is_some(),
+    })
 }
 
 impl Reconnecting {
@@ -166,12 +158,13 @@ impl Reconnecting {
         self.state.made.load(Ordering::Relaxed)
     }
 
-    async fn connection(&self, request: &Request) -> Result<Arc<Open>, StoreError> {
+    async fn connection(
+        &self,
+        request: &Request,
+    ) -> Result<Arc<MultiplexedConnection>, StoreError> {
         let mut renewal = {
             let mut current = self.state.current.lock();
-            let is_idle =
-                |open: &Arc<Open>| request.idle[0] && open.is_used.load(Ordering::Relaxed);
-            if let Some(open) = current.open.as_ref().filter(|open| !is_idle(open)) {
+            if let Some(open) = current.open.as_ref().filter(|_| !request.idle[0]) {
                 return Ok(Arc::clone(open));
             }
             self.renewal(&mut current, request)
@@ -193,7 +186,7 @@ impl Reconnecting {
         let (key, time) = (Arc::clone(&request.key), request.deadline / 2);
         spawn(async move {
             let outcome = match old {
-                Some(open) if open.answers(&key, time).await => Ok(open),
+                Some(open) if answers(&open, &key, time).await => Ok(open),
                 _ => this.connect().await,
             };
             *this.state.current.lock() = Current { open: outcome.clone().ok(), renewal: None };
@@ -202,11 +195,11 @@ impl Reconnecting {
         renewal
     }
 
-    async fn connect(&self) -> Result<Arc<Open>, StoreError> {
+    async fn connect(&self) -> Result<Arc<MultiplexedConnection>, StoreError> {
         let connected = timeout(self.connect_timeout, (self.state.connect)()).await;
         let connection = connected.map_err(|_| not_connected(self.connect_timeout))??;
         self.state.made.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Open { connection, is_used: AtomicBool::new(false) }))
+        Ok(Arc::new(connection))
     }
 }
 
@@ -222,9 +215,9 @@ impl Connection for Reconnecting {
         let open = open.unwrap_or_else(|_| Err(not_connected(request.deadline)));
         let open = open.map_err(StoreError::unsent)?;
         let sent = Instant::now();
-        let outcome = evaluate(request, |command| send(open.connection.clone(), command));
+        let outcome =
+            evaluate(request, |command| send(MultiplexedConnection::clone(&open), command));
         let outcome = timeout_at(end, outcome).await;
-        open.is_used.store(true, Ordering::Relaxed);
         let reply = match outcome {
             Ok(Err(error)) if !ends_connection(&error) => return Err(error.into()),
             // It has mostly waited for the connection.

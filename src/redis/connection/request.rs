@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -18,21 +18,12 @@ pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// A script.
-#[derive(Debug)]
-pub(crate) struct Script {
-    /// What `EVAL` takes.
-    text: String,
-    /// What `EVALSHA` takes.
-    digest: String,
-}
+/// The script of all limiters.
+const SCRIPT: &str = include_str!("../script/limit.lua");
 
-impl Script {
-    pub(crate) fn new(text: String) -> Self {
-        let digest = redis::Script::new(&text).get_hash().to_owned();
-        Self { text, digest }
-    }
-}
+/// The digest by which the server knows it.
+static DIGEST: LazyLock<String> =
+    LazyLock::new(|| redis::Script::new(SCRIPT).get_hash().to_owned());
 
 /// The number of a request, which its reply repeats. Redis replies in order, and a client takes each reply for the
 /// reply to its oldest request: if one is lost on its way and the connection goes on, all later replies come for
@@ -42,20 +33,18 @@ impl Script {
 /// may send the requests of several processes over one connection.
 #[allow(clippy::cast_possible_truncation)] // the lower half
 pub(crate) fn next_number() -> u32 {
-    static NEXT: OnceLock<AtomicU32> = OnceLock::new();
-    let next = NEXT.get_or_init(|| AtomicU32::new(random() as u32));
-    next.fetch_add(1, Ordering::Relaxed)
+    static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(random() as u32));
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// One run of a script.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request {
-    script: Arc<Script>,
-    /// The only key of its script.
+    /// Its only key.
     pub key: Arc<str>,
-    /// The arguments.
-    pub arguments: Vec<Vec<u8>>,
+    /// Its only argument.
+    pub argument: Vec<u8>,
     /// The maximum time until the reply.
     pub deadline: Duration,
     /// Whether there was no reply for a while: to any request of its limiter, and to one of its key.
@@ -64,31 +53,19 @@ pub struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(
-        script: Arc<Script>,
-        key: Arc<str>,
-        mut arguments: Vec<Vec<u8>>,
-        deadline: Duration,
-    ) -> Self {
+    /// `argument` has room for the number in front.
+    pub(crate) fn new(key: Arc<str>, mut argument: Vec<u8>, deadline: Duration) -> Self {
         let number = next_number();
-        if let Some(place) = arguments.first_mut().and_then(|first| first.get_mut(NUMBER)) {
-            place.copy_from_slice(&number.to_le_bytes());
-        }
-        Self { script, key, arguments, deadline, idle: [false; 2], number }
+        argument[NUMBER].copy_from_slice(&number.to_le_bytes());
+        Self { key, argument, deadline, idle: [false; 2], number }
     }
 
     /// `EVALSHA`, or `EVAL` with the whole text.
     #[must_use]
     pub fn command(&self, whole: bool) -> Cmd {
-        let (name, script) = match whole {
-            true => ("EVAL", &self.script.text),
-            false => ("EVALSHA", &self.script.digest),
-        };
-        let mut command = Cmd::with_capacity(4 + self.arguments.len(), 256);
-        command.arg(name).arg(script).arg(1).arg(&*self.key);
-        for argument in &self.arguments {
-            command.arg(argument.as_slice());
-        }
+        let (name, script) = if whole { ("EVAL", SCRIPT) } else { ("EVALSHA", &**DIGEST) };
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(1).arg(&*self.key).arg(&*self.argument);
         command
     }
 
@@ -101,7 +78,10 @@ impl Request {
     /// reply; its own request counts as lost.
     pub fn reply(&self, value: Value) -> Result<Vec<f64>, StoreError> {
         let (number, reply) = read(value)?;
-        if number == self.number { Ok(reply) } else { Err(StoreError::out_of_step()) }
+        if number == self.number {
+            return Ok(reply);
+        }
+        Err(StoreError::lost("the reply to another request: one was lost on its way"))
     }
 }
 
@@ -145,44 +125,16 @@ mod tests {
         }
     }
 
-    /// Of two requests each has a number of its own, at its place in the first argument; what is too short for it has
-    /// none.
     #[test]
     fn a_reply_to_another_request_is_told_apart() {
-        let script = Arc::new(Script::new("return 1".into()));
-        let request = |first: &[u8]| {
-            let arguments = vec![first.to_vec(), vec![1; 32]];
-            Request::new(Arc::clone(&script), "key".into(), arguments, Duration::from_secs(1))
-        };
-        let (one, other) = (request(&[9; 24]), request(&[9; 24]));
+        let request = || Request::new("key".into(), vec![9; 24], Duration::from_secs(1));
+        let (one, other) = (request(), request());
         assert_eq!(other.number, one.number.wrapping_add(1));
-        assert_eq!(one.arguments[0][NUMBER], one.number.to_le_bytes());
-        assert_eq!(one.arguments[0][NUMBER.end..], [9; 20]);
-        assert_eq!(one.arguments[1], [1; 32]);
-        assert_eq!(request(&[9; 3]).arguments[0], [9; 3]);
+        assert_eq!(one.argument[NUMBER], one.number.to_le_bytes());
+        assert_eq!(one.argument[NUMBER.end..], [9; 20]);
         let reply = |request: &Request| text(&request.number.to_le_bytes());
         assert_eq!(one.reply(reply(&one)).expect("its own"), vec![]);
         let failure = one.reply(reply(&other)).expect_err("another's");
         assert_eq!((failure.may_have_charged(), failure.is_unavailable()), (true, true));
-    }
-
-    #[test]
-    fn a_command_names_the_script_or_has_all_of_it() {
-        let script = Arc::new(Script::new("return 1".into()));
-        let request =
-            Request::new(script, "key".into(), vec![b"arg".to_vec()], Duration::from_secs(1));
-        let words = |whole| -> Vec<Vec<u8>> {
-            let command = request.command(whole);
-            let words = command.args_iter().map(|word| match word {
-                redis::Arg::Simple(word) => word.to_vec(),
-                other => panic!("{other:?}"),
-            });
-            words.collect()
-        };
-        let rest = [&b"1"[..], b"key", b"arg"];
-        // As `SCRIPT LOAD` says.
-        let digest = &b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db"[..];
-        assert_eq!(words(false), [&[&b"EVALSHA"[..], digest][..], &rest].concat());
-        assert_eq!(words(true), [&[&b"EVAL"[..], b"return 1"][..], &rest].concat());
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::KeyLine;
 use super::roster::{BATCH, Booking, KeyWaiter, Outcome, Stage, Turn};
 use crate::error::Error;
+use crate::policy::Cost;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
 use crate::wait_queue::{AfterUnlock, End, WaiterId};
@@ -29,7 +30,7 @@ impl<P: Scripted> KeyLine<P> {
             cost,
             joined: now,
             arrived,
-            changes: self.outbox.made,
+            changes: self.changes,
             deadline,
             stage: Stage::Waiting(turn),
             projected: None,
@@ -46,7 +47,7 @@ impl<P: Scripted> KeyLine<P> {
     fn admit(&self, cost: P::Cost, deadline: Option<Nanos>) -> Result<(), Outcome> {
         let now = self.now();
         let refused = |error: Error| Err(Outcome::Refused(error));
-        if self.is_closed() {
+        if self.roster.queue.is_closed {
             return refused(Error::Closed);
         }
         if deadline == Some(now) && self.roster.queue.len() >= BATCH {
@@ -66,29 +67,14 @@ impl<P: Scripted> KeyLine<P> {
             self.context.count(|counters| counters.denied_locally += 1);
             return refused(Error::Denied { retry_after: Some(due.since(now)), part });
         }
-        if let Some(limit) = self.roster.exceeds(self.context.bounds, cost) {
-            let retry_after = self.roster.next_move().map(|at| at.since(now));
+        let queued = self.roster.permits.saturating_add(cost.permits());
+        if let Some(limit) = self.context.bounds.exceeded(self.roster.len(), queued, None) {
+            let booked = self.roster.front_booking().map(|booking| booking.due);
+            let next = booked.or_else(|| self.roster[self.roster.head()?].projected);
+            let retry_after = next.map(|at| at.since(now));
             return refused(Error::QueueFull { limit, retry_after });
         }
         Ok(())
-    }
-
-    /// The outcome of a caller, if there is one yet.
-    pub(crate) fn take(&mut self, id: WaiterId) -> Option<Outcome> {
-        self.roster.take(id)
-    }
-
-    /// `Ok` if there is an outcome or, for a `reserving` caller, if Redis has replied when its turn comes. `Err`:
-    /// when that may change by itself; `waker` is called when it has.
-    pub(crate) fn poll(
-        &mut self,
-        id: WaiterId,
-        (reserving, waker): (bool, &Waker),
-    ) -> Result<(), Option<Nanos>> {
-        match self.roster.poll(id, reserving, waker) {
-            true => Ok(()),
-            false => Err(self.moves_at()),
-        }
     }
 
     /// How long a waiter still has to wait, as far as is known.
@@ -120,17 +106,17 @@ impl<P: Scripted> KeyLine<P> {
                 let Some(left) = self.roster.leave_booked(id, booking) else {
                     return self.pacing.ask_again();
                 };
-                let (spare, its) = &mut self.spare;
-                if self.roster.is_asked_for(cost) && (spare.is_empty() || *its == cost) {
+                let head = self.roster.head().map(|id| &self.roster[id]);
+                let is_for = head.is_some_and(|it| it.stage.is_asked() && it.cost == cost);
+                if is_for && self.spare.front().is_none_or(|&(its, _)| its == cost) {
                     // The head gets it if the reply books none for it.
-                    let place = spare.partition_point(|other| other.due <= left.due);
-                    spare.insert(place, left);
-                    *its = cost;
+                    let place = self.spare.partition_point(|(_, other)| other.due <= left.due);
+                    self.spare.insert(place, (cost, left));
                 } else {
                     self.return_booking(cost, left);
                 }
             }
-            Stage::Over(_) | Stage::Stale(_) => match self.take(id) {
+            Stage::Over(_) | Stage::Stale(_) => match self.roster.take(id) {
                 Some(Outcome::Granted(info)) => self.give_back(cost, info.booking),
                 Some(Outcome::Local) => self.stats.given_up += 1,
                 Some(Outcome::Refused(_)) | None => {}
@@ -155,10 +141,6 @@ impl<P: Scripted> KeyLine<P> {
         })
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.roster.queue.is_closed
-    }
-
     /// Whether no caller waits and this process holds no place in flight.
     fn is_drained(&self) -> bool {
         self.roster.len() == 0 && self.lease.holds_nothing()
@@ -167,7 +149,7 @@ impl<P: Scripted> KeyLine<P> {
     /// `Err`: not yet, and when the line moves next, if that is known.
     pub(crate) fn close(&mut self, end: End<'_>) -> Result<bool, Option<Nanos>> {
         match end {
-            End::IsClosed => return Ok(self.is_closed()),
+            End::IsClosed => return Ok(self.roster.queue.is_closed),
             End::IsDrained(_) if self.is_drained() => {}
             End::IsDrained(waker) => {
                 self.roster.queue.keep_until_drained(waker);
@@ -187,7 +169,7 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     pub(crate) fn wake_if_drained(&mut self) {
-        if self.is_closed() && self.is_drained() {
+        if self.roster.queue.is_closed && self.is_drained() {
             self.roster.queue.wake_drained();
         }
     }

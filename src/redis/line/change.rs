@@ -39,8 +39,7 @@ impl<P: Scripted> KeyChange<P> {
 
     /// Sets a policy for the fleet.
     pub(crate) fn setting(policy: P) -> Self {
-        let mut todo = Vec::new();
-        PolicyHeader::of(&policy, (0, 0)).put_set(&mut todo);
+        let todo = PolicyHeader::of(&policy, (0, 0)).set();
         Self { sets: Some(policy), ..Self::of(todo) }
     }
 
@@ -77,50 +76,12 @@ pub(super) fn refuse_all<P: Scripted>(
     }
 }
 
-/// The changes of a key that wait to be sent.
-pub(super) struct Outbox<P: Scripted> {
-    changes: VecDeque<KeyChange<P>>,
-    /// How many have joined so far.
-    pub(super) made: u64,
-}
-
-impl<P: Scripted> Outbox<P> {
-    pub(super) fn new() -> Self {
-        Self { changes: VecDeque::new(), made: 0 }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
-    }
-
-    /// How many of those that have joined do not wait any longer.
-    pub(super) fn sent(&self) -> u64 {
-        self.made.saturating_sub(self.changes.len() as u64)
-    }
-
-    pub(super) fn push(&mut self, change: KeyChange<P>) {
-        self.changes.push_back(change);
-        self.made += 1;
-    }
-
-    /// The changes of a request that had no effect.
-    pub(super) fn take_back(&mut self, changes: Vec<KeyChange<P>>) {
-        for change in changes.into_iter().rev() {
-            self.changes.push_front(change);
-        }
-    }
-
-    /// The changes of the next request. A new policy is the last one of its request: what was charged before comes back no more.
-    pub(super) fn take_batch(&mut self) -> Vec<KeyChange<P>> {
-        let ends = |change: &KeyChange<P>| change.deletes() || change.sets.is_some();
-        let first = self.changes.iter().position(ends).map_or(BATCH, |at| at + 1);
-        let first = first.min(BATCH).min(self.changes.len());
-        self.changes.drain(..first).collect()
-    }
-
-    pub(super) fn take_all(&mut self) -> VecDeque<KeyChange<P>> {
-        std::mem::take(&mut self.changes)
-    }
+/// Takes the changes of the next request. A new policy is the last one of its request: what was charged before comes
+/// back no more.
+pub(super) fn take_batch<P: Scripted>(outbox: &mut VecDeque<KeyChange<P>>) -> Vec<KeyChange<P>> {
+    let ends = |change: &KeyChange<P>| change.deletes() || change.sets.is_some();
+    let first = outbox.iter().position(ends).map_or(BATCH, |at| at + 1);
+    outbox.drain(..first.min(BATCH).min(outbox.len())).collect()
 }
 
 /// The numbers in a reply, one after the other.

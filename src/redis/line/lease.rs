@@ -8,7 +8,7 @@ use crate::redis::script::Scripted;
 use crate::units::Nanos;
 
 #[derive(Debug, Default)]
-pub(super) struct Lease {
+pub(crate) struct Lease {
     /// What callers hold, for each number of the cost. Empty for policies without permits in flight.
     held: Vec<u64>,
     /// Permits were released, and Redis does not know it yet.
@@ -21,7 +21,7 @@ pub(super) struct Lease {
 
 impl Lease {
     /// A caller holds permits in flight.
-    pub(super) fn hold<P: Scripted>(&mut self, cost: P::Cost) {
+    pub(crate) fn hold<P: Scripted>(&mut self, cost: P::Cost) {
         self.count::<P>(cost, u64::saturating_add);
     }
 

@@ -1,18 +1,18 @@
 //! The end of a request: its reply, or its failure, is applied to its waiters and changes.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::KeyLine;
 use super::change::{refuse_all, reports};
-use super::flight::{InFlightRequest, RequestKind};
 use super::pacing::{Batch, Head, Refusal};
+use super::request::{Flight, RequestKind};
 use super::roster::{Booking, Outcome};
 use crate::error::store::StoreError;
 use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
+use crate::policy::PolicyExt;
 use crate::redis::context::Options;
-use crate::redis::script::wire::{Answer, Mismatch, Verdict};
+use crate::redis::script::wire::{Answer, Rank, Verdict};
 use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
@@ -29,14 +29,11 @@ enum Rest {
 }
 
 /// A reply to waiters, while it is applied.
-struct Taken<C> {
+struct Taken {
     /// When its request was sent, and under which policy.
     sent: (Nanos, u32),
     /// Whether what it books is too old.
     is_overdue: bool,
-    /// Bookings for the next waiters, and their cost: some have left.
-    spare: VecDeque<Booking>,
-    cost: C,
     booked: usize,
     first_due: Option<Nanos>,
     /// The first waiter that has to wait, and how long.
@@ -54,49 +51,48 @@ impl<P: Scripted> KeyLine<P> {
             return;
         };
         self.roster.served = 0;
-        if let Some(request) = flight.request {
-            self.end(request, &end);
-        }
+        self.end(flight, &end);
         // In simulated time nothing comes back by itself.
         let is_real = self.context.clock.is_real();
         self.collect_until = if is_real { self.now().saturating_add(COLLECT) } else { Nanos::ZERO };
     }
 
-    /// Applies the end of a request.
-    pub(super) fn end(
-        &mut self,
-        mut request: InFlightRequest<P>,
-        end: &Result<Vec<f64>, StoreError>,
-    ) {
+    /// Applies the end of a request, or of a task that has sent none.
+    pub(super) fn end(&mut self, mut flight: Flight<P>, end: &Result<Vec<f64>, StoreError>) {
         let policy = self.agreement.number;
+        let mut request = flight.request.take().unwrap_or(RequestKind::PROBE);
+        let sent = (flight.at, flight.policy);
         let rest = match end {
-            Ok(reply) => match self.replied(&mut request, reply) {
+            Ok(reply) => match self.replied(&mut request, sent, reply) {
                 Some(rest) => rest,
-                None => self.failed(&mut request, &StoreError::strange(reply)),
+                None => self.failed(&mut request, sent.0, &StoreError::strange(reply)),
             },
-            Err(failure) => self.failed(&mut request, failure),
+            Err(failure) => self.failed(&mut request, sent.0, failure),
         };
         match rest {
             Rest::Settled => {}
-            Rest::Repeat => self.repeat(request.kind),
-            Rest::Refuse(error) => self.refuse(request.kind, &error),
+            Rest::Repeat => self.repeat(request),
+            Rest::Refuse(error) => self.refuse(request, &error),
         }
         if self.agreement.number != policy {
             self.turn_away_the_too_large();
         }
-        let spare = std::mem::take(&mut self.spare);
-        self.hand_on(spare);
+        self.hand_on();
     }
 
     fn repeat(&mut self, kind: RequestKind<P>) {
         self.lease.released |= P::HELD;
         match kind {
-            RequestKind::Take(ids) => {
+            RequestKind::Take(ids, _) => {
                 for id in ids {
                     self.roster.unask(id);
                 }
             }
-            RequestKind::Change(changes) => self.outbox.take_back(changes),
+            RequestKind::Change(changes) => {
+                for change in changes.into_iter().rev() {
+                    self.outbox.push_front(change);
+                }
+            }
         }
     }
 
@@ -108,7 +104,7 @@ impl<P: Scripted> KeyLine<P> {
         // A key at fault is left alone.
         self.lease.released |= P::HELD && error.is_unavailable();
         match kind {
-            RequestKind::Take(ids) => {
+            RequestKind::Take(ids, _) => {
                 for id in ids {
                     if self.roster.unask(id) {
                         let outcome = match error.is_unavailable() {
@@ -123,7 +119,7 @@ impl<P: Scripted> KeyLine<P> {
         }
     }
 
-    fn failed(&mut self, request: &mut InFlightRequest<P>, failure: &StoreError) -> Rest {
+    fn failed(&mut self, request: &mut RequestKind<P>, sent: Nanos, failure: &StoreError) -> Rest {
         self.context.count(|counters| counters.failed += 1);
         if !failure.is_unavailable() {
             // The server is there.
@@ -131,9 +127,10 @@ impl<P: Scripted> KeyLine<P> {
             self.pacing.ask_again();
             return Rest::Refuse(failure.at(&self.key));
         }
-        let (now, sent) = (self.now(), (request.at, request.kind.is_probe()));
+        let (now, sent) = (self.now(), (sent, request.is_probe()));
         let error = failure.at(&self.key);
-        let (is_left, down) = self.outage.failed(&self.context, now, sent, &error);
+        let all = (&self.context.health, self.context.options.deadline);
+        let (is_left, down) = self.outage.failed(all, now, sent, &error);
         self.events.extend(down);
         if is_left {
             self.lease.released = false;
@@ -143,24 +140,29 @@ impl<P: Scripted> KeyLine<P> {
             return Rest::Refuse(error);
         }
         // Redis may permit all but to delete.
-        if let RequestKind::Change(changes) = &mut request.kind {
+        if let RequestKind::Change(changes) = request {
             refuse_all(changes.pop_if(|change| change.deletes()), &error);
         }
         Rest::Repeat
     }
 
     /// A reply has come. `None` if it is malformed.
-    fn replied(&mut self, request: &mut InFlightRequest<P>, reply: &[f64]) -> Option<Rest> {
+    fn replied(
+        &mut self,
+        request: &mut RequestKind<P>,
+        sent: (Nanos, u32),
+        reply: &[f64],
+    ) -> Option<Rest> {
         let mismatch = wire::mismatch(reply, &self.context.rules, &self.agreement.policy);
         if let Some(mismatch) = mismatch {
             self.note_answer();
             return Some(self.disagree(mismatch));
         }
-        match &mut request.kind {
-            RequestKind::Take(ids) => {
-                let answers = wire::answers(reply, &request.calls, &self.context.rules)?;
+        match request {
+            RequestKind::Take(ids, calls) => {
+                let answers = wire::answers(reply, calls, &self.context.rules)?;
                 self.note_answer();
-                self.taken(ids, (request.at, request.policy), answers);
+                self.taken(ids, sent, answers);
             }
             RequestKind::Change(changes) if changes.is_empty() => self.note_answer(),
             RequestKind::Change(changes) => {
@@ -181,10 +183,11 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// The key has a policy of a higher rank, or something else.
-    fn disagree(&mut self, mismatch: Mismatch<P>) -> Rest {
+    fn disagree(&mut self, mismatch: Option<(P, Rank)>) -> Rest {
         self.pacing.ask_again();
-        let Mismatch::Policy(policy, rank) = mismatch else {
-            return Rest::Refuse(StoreError::foreign().at(&self.key));
+        let Some((policy, rank)) = mismatch else {
+            let foreign = StoreError::refused("another kind of policy, or another format");
+            return Rest::Refuse(StoreError { is_of_key: true, ..foreign.at(&self.key) });
         };
         if self.agreement.adopt(policy, rank) {
             let (key, (version, generation)) = (self.key.clone(), rank);
@@ -202,16 +205,15 @@ impl<P: Scripted> KeyLine<P> {
         self.pacing.trip = now.since(sent.0);
         // The process stood still meanwhile.
         let is_overdue = self.pacing.trip > deadline.saturating_add(horizon);
-        let (spare, cost) = std::mem::take(&mut self.spare);
         if self.roster.front_booking().is_none() {
-            self.last_due = spare.back().map_or(Nanos::ZERO, |booking| booking.due);
+            self.last_due = self.spare.back().map_or(Nanos::ZERO, |(_, booking)| booking.due);
         }
         let (booked, first_due, later) = Default::default();
-        let mut taken = Taken { sent, is_overdue, spare, cost, booked, first_due, later };
+        let mut taken = Taken { sent, is_overdue, booked, first_due, later };
         for (&id, answer) in ids.iter().zip(answers) {
             self.settle(id, &answer, &mut taken);
         }
-        self.hand_on((std::mem::take(&mut taken.spare), taken.cost));
+        self.hand_on();
         self.lease.renew_from(&self.context, sent.0);
         let head = match taken.later {
             None => Head::Served,
@@ -233,15 +235,14 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Applies the answer for one waiter.
-    fn settle(&mut self, id: WaiterId, answer: &Answer, taken: &mut Taken<P::Cost>) {
+    fn settle(&mut self, id: WaiterId, answer: &Answer, taken: &mut Taken) {
         let (now, cost) = (self.now(), self.roster[id].cost);
-        if taken.cost != cost {
-            self.hand_on((std::mem::take(&mut taken.spare), taken.cost));
-            taken.cost = cost;
+        if self.spare.front().is_some_and(|&(its, _)| its != cost) {
+            self.hand_on();
         }
         let (waits, mut is_booked) = (self.roster.unask(id), false);
         if let Verdict::Booked(sequence) = answer.verdict {
-            self.hold(cost);
+            self.lease.hold::<P>(cost);
             self.pacing.refusal = None;
             taken.booked += 1;
             let wait = answer.wait.unwrap_or_default();
@@ -258,17 +259,17 @@ impl<P: Scripted> KeyLine<P> {
                 return;
             }
             taken.first_due.get_or_insert(due);
-            taken.spare.push_back(booking);
+            self.spare.push_back((cost, booking));
             is_booked = true;
         }
         if !waits {
             // It has left: its booking is for those behind it.
             return;
         }
-        let (part, due) = (self.agreement.part(answer), answer.wait);
-        let due = due.map(|wait| now.saturating_add(wait));
+        let part = answer.part.and_then(|part| self.agreement.policy.part(part));
+        let due = answer.wait.map(|wait| now.saturating_add(wait));
         self.roster.learn(id, part, due);
-        if is_booked && let Some(booking) = taken.spare.pop_front() {
+        if is_booked && let Some((_, booking)) = self.spare.pop_front() {
             self.pacing.passed = 0;
             return self.roster.book(id, booking);
         }

@@ -4,18 +4,47 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::KeyLine;
-use super::change::{KeyChange, Refund};
-use super::flight::{Flight, InFlightRequest, RequestKind};
+use super::change::{KeyChange, Refund, take_batch};
 use super::roster::Turn;
 use crate::redis::connection::{IDLE, Request};
 use crate::redis::health::SendPermission;
 use crate::redis::script::wire::Call;
-use crate::redis::script::{Scripted, script, wire};
+use crate::redis::script::{Scripted, wire};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
 /// How much longer the line waits for a task than that for a reply, at least: the error of the connection says more.
 const GRACE: Duration = Duration::from_millis(50);
+
+/// The kind of a request, and the callers that wait for its reply.
+pub(crate) enum RequestKind<P: Scripted> {
+    /// For each caller what it asks for.
+    Take(Vec<WaiterId>, Vec<Call<P::Cost>>),
+    /// None to probe whether the server is back, or to renew the lease.
+    Change(Vec<KeyChange<P>>),
+}
+
+impl<P: Scripted> RequestKind<P> {
+    pub(super) const PROBE: Self = Self::Change(Vec::new());
+
+    pub(super) fn is_probe(&self) -> bool {
+        matches!(self, Self::Change(changes) if changes.is_empty())
+    }
+}
+
+/// A task that sends a request, and its request once that is sent. It belongs to the line, not to the task: if that
+/// stands still, the line goes on without it.
+pub(super) struct Flight<P: Scripted> {
+    /// Distinguishes it from earlier flights, whose tasks may still exist.
+    pub(super) number: u64,
+    /// When the task was started or, later, the request was sent.
+    pub(super) at: Nanos,
+    /// When the line goes on without the task.
+    pub(super) until: Nanos,
+    /// The number of the policy of the request.
+    pub(super) policy: u32,
+    pub(super) request: Option<RequestKind<P>>,
+}
 
 /// How long ago a charge was due, in nanoseconds by our clock, counted from the earliest possible time: to
 /// the caller's disadvantage.
@@ -34,15 +63,15 @@ impl<P: Scripted> KeyLine<P> {
             return None;
         }
         self.flights += 1;
-        let (number, until) = (self.flights, self.flight_until());
-        self.flight = Some(Flight { number, at: now, until, request: None });
-        Some(number)
+        self.fly(self.flights, None);
+        Some(self.flights)
     }
 
-    /// When the line goes on without a task that begins now.
-    fn flight_until(&self) -> Nanos {
-        let deadline = self.context.options.deadline;
-        self.now().saturating_add(deadline).saturating_add(GRACE.max(deadline / 8))
+    fn fly(&mut self, number: u64, request: Option<RequestKind<P>>) {
+        let (at, deadline) = (self.now(), self.context.options.deadline);
+        let until = at.saturating_add(deadline).saturating_add(GRACE.max(deadline / 8));
+        let policy = self.agreement.number;
+        self.flight = Some(Flight { number, at, until, policy, request });
     }
 
     fn may_send(&self, now: Nanos) -> SendPermission {
@@ -78,14 +107,16 @@ impl<P: Scripted> KeyLine<P> {
             SendPermission::Wait => return None,
         }
         if self.changed_last || self.outbox.is_empty() {
-            let (reach, sent) = (self.pacing.reach(now), self.outbox.sent());
+            let reach = self.pacing.reach(now);
+            let sent = self.changes.saturating_sub(self.outbox.len() as u64);
             let ids = self.roster.ask(reach, sent, self.context.rules.has_room());
             if !ids.is_empty() {
-                return Some(RequestKind::Take(ids));
+                let calls = self.calls(&ids);
+                return Some(RequestKind::Take(ids, calls));
             }
         }
         if !self.outbox.is_empty() {
-            return Some(RequestKind::Change(self.outbox.take_batch()));
+            return Some(RequestKind::Change(take_batch(&mut self.outbox)));
         }
         let is_failing = self.outage.is_on(&self.context.health);
         let is_due = P::HELD && self.lease.is_due(now) || is_failing;
@@ -99,18 +130,12 @@ impl<P: Scripted> KeyLine<P> {
         self.flight.take_if(|flight| flight.number == number)?;
         let kind = self.choose(now)?;
         self.changed_last = matches!(kind, RequestKind::Change(_));
-        let calls = match &kind {
-            RequestKind::Take(ids) => self.calls(ids),
-            RequestKind::Change(_) => Vec::new(),
-        };
-        let (arguments, deadline) = (self.arguments(&kind, &calls), self.context.options.deadline);
-        let mut request = Request::new(script(), Arc::clone(&self.key), arguments, deadline);
+        let (argument, deadline) = (self.argument(&kind), self.context.options.deadline);
+        let mut request = Request::new(Arc::clone(&self.key), argument, deadline);
         let answered = [self.context.health.last_reply(), self.outage.last_reply];
         request.idle = answered.map(|at| now.since(at) >= IDLE);
         self.context.count(|counters| counters.requests += 1);
-        let (until, policy) = (self.flight_until(), self.agreement.number);
-        let sent = Some(InFlightRequest { calls, kind, at: now, policy });
-        self.flight = Some(Flight { number, at: now, until, request: sent });
+        self.fly(number, Some(kind));
         Some(request)
     }
 
@@ -128,22 +153,24 @@ impl<P: Scripted> KeyLine<P> {
         ids.iter().map(call).collect()
     }
 
-    fn arguments(&mut self, kind: &RequestKind<P>, calls: &[Call<P::Cost>]) -> Vec<Vec<u8>> {
-        let (todo, sets) = match kind {
+    fn argument(&mut self, kind: &RequestKind<P>) -> Vec<u8> {
+        let (todo, calls, sets) = match kind {
             RequestKind::Change(changes) => {
-                (self.todo(changes), changes.iter().any(|change| change.sets.is_some()))
+                let sets = changes.iter().any(|change| change.sets.is_some());
+                (self.todo(changes), &[][..], sets)
             }
-            RequestKind::Take(_) => (Vec::new(), false),
+            RequestKind::Take(_, calls) => (Vec::new(), &calls[..], false),
         };
         let header = &self.agreement.header;
-        let sender = self.context.sender(&self.agreement.policy, header, sets);
+        let keep = self.context.keep(&self.agreement.policy, header, sets);
+        let sender = (self.context.id, keep, !self.context.options.absent_is_new);
         let waits = P::HELD && self.roster.queue.len() > 0;
         let listens = if waits { self.pacing.listens() } else { Duration::ZERO };
         let lease = self.lease.tell(&self.context, self.time.latest(), listens);
         let mut bytes = header.head(sender, lease, sets);
         bytes.extend(todo);
         wire::put_calls::<P>(header, calls, &mut bytes);
-        vec![bytes]
+        bytes
     }
 
     fn todo(&self, changes: &[KeyChange<P>]) -> Vec<u8> {
@@ -160,7 +187,7 @@ impl<P: Scripted> KeyLine<P> {
                 && booking.policy == self.agreement.number
             {
                 let ago = ago(now, booking.earliest);
-                wire::put_refund::<P>(&mut todo, part, all, ago, booking.sequence);
+                wire::put_refund(&mut todo, part, all, ago, booking.sequence);
             }
         }
         todo

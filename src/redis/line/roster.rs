@@ -6,11 +6,11 @@ use std::ops::Index;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::error::{Error, QueueLimit};
+use crate::error::Error;
 use crate::part::Part;
 use crate::policy::Cost;
 use crate::units::Nanos;
-use crate::wait_queue::{Arrival, Bounds, Place, WaitQueue, WaiterId, Waits};
+use crate::wait_queue::{Arrival, Place, WaitQueue, WaiterId, Waits};
 
 /// Maximum calls or changes in one request: a script blocks the server.
 pub(super) const BATCH: usize = 1024;
@@ -110,15 +110,15 @@ impl Stage {
     }
 }
 
-pub(super) struct Roster<C> {
+pub(crate) struct Roster<C> {
     /// The waiters without a booking, in the order in which they are asked for; and the entries of all waiters.
-    pub(super) queue: WaitQueue<KeyWaiter<C>>,
+    pub(crate) queue: WaitQueue<KeyWaiter<C>>,
     /// The waiters with a booking, in the order in which they are due.
     booked: VecDeque<WaiterId>,
     /// Some in the queue need an answer at once.
     has_questions: bool,
     /// The permits that all waiters ask for.
-    pub(super) permits: u64,
+    pub(crate) permits: u64,
     /// Callers that the last reply has served and that have not taken their outcome.
     pub(super) served: usize,
 }
@@ -139,13 +139,8 @@ impl<C: Cost> Roster<C> {
     }
 
     /// How many callers wait.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.queue.len() + self.booked.len()
-    }
-
-    /// Whether one more caller exceeds the bounds.
-    pub(super) fn exceeds(&self, bounds: Bounds, cost: C) -> Option<QueueLimit> {
-        bounds.exceeded(self.len(), self.permits.saturating_add(cost.permits()), None)
     }
 
     /// The first waiter without a booking.
@@ -161,12 +156,6 @@ impl<C: Cost> Roster<C> {
         }
     }
 
-    /// When the next caller is served.
-    pub(super) fn next_move(&self) -> Option<Nanos> {
-        let head = || self.queue[self.head()?].projected;
-        self.front_booking().map(|booking| booking.due).or_else(head)
-    }
-
     /// The waiters without a booking.
     pub(super) fn unbooked(&self) -> impl Iterator<Item = WaiterId> {
         std::iter::successors(self.head(), |&id| self.queue.behind(id))
@@ -175,11 +164,6 @@ impl<C: Cost> Roster<C> {
     /// The waiters without a booking that are not in the request in flight.
     pub(super) fn unasked(&self) -> impl Iterator<Item = WaiterId> {
         self.unbooked().filter(|&id| !self.queue[id].stage.is_asked())
-    }
-
-    /// How many waiters a request asks for that reaches this one, unless they are too many.
-    pub(super) fn reach_of(&self, id: WaiterId) -> Option<usize> {
-        self.unbooked().take(BATCH).position(|other| other == id).map(|position| position + 1)
     }
 
     /// A caller joins: behind all others without a booking, or ahead of those that came later by their arrivals. `ahead`: by
@@ -306,12 +290,6 @@ impl<C: Cost> Roster<C> {
         fits
     }
 
-    /// Whether the head is in the request in flight, and asks for `cost`.
-    pub(super) fn is_asked_for(&self, cost: C) -> bool {
-        let head = self.head().map(|id| &self.queue[id]);
-        head.is_some_and(|head| head.stage.is_asked() && head.cost == cost)
-    }
-
     /// A waiter with a booking leaves: those behind it that ask for the same move up. Returns the booking that is left.
     pub(super) fn leave_booked(&mut self, id: WaiterId, mut booking: Booking) -> Option<Booking> {
         let place = self.booked.iter().position(|&other| other == id)?;
@@ -387,7 +365,7 @@ impl<C: Cost> Roster<C> {
     }
 
     /// The outcome of a caller, if there is one yet.
-    pub(super) fn take(&mut self, id: WaiterId) -> Option<Outcome> {
+    pub(crate) fn take(&mut self, id: WaiterId) -> Option<Outcome> {
         match &mut self.queue[id].stage {
             Stage::Stale(outcome) => outcome.take(),
             Stage::Over(_) => {
@@ -403,7 +381,7 @@ impl<C: Cost> Roster<C> {
 
     /// Whether there is an outcome or, for a `reserving` caller, whether Redis has replied when its turn comes. If not,
     /// `waker` is called when there is.
-    pub(super) fn poll(&mut self, id: WaiterId, reserving: bool, waker: &Waker) -> bool {
+    pub(crate) fn poll(&mut self, id: WaiterId, reserving: bool, waker: &Waker) -> bool {
         let waiter = &self.queue[id];
         // The next request reaches only the first.
         let is_known = self.queue.len() > BATCH || waiter.stage.turn() != Some(Turn::Reserving);

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use super::KeyLine;
 use super::change::refuse_all;
-use super::flight::{InFlightRequest, RequestKind};
-use super::roster::Outcome;
+use super::roster::{BATCH, Outcome};
 use crate::clock::Alarm;
 use crate::error::Error;
 use crate::error::store::StoreError;
@@ -52,10 +51,11 @@ impl<P: Scripted> KeyLine<P> {
         let may_be_due = trouble.is_none()
             && !waiter.stage.is_asked()
             && waiter.projected.is_some_and(|at| at <= self.now());
-        if may_be_due && let Some(reach) = self.roster.reach_of(id) {
+        let place = || self.roster.unbooked().take(BATCH).position(|other| other == id);
+        if may_be_due && let Some(before) = place() {
             // Its turn may have come: the next reply decides.
             self.roster.queue.set_deadline(id, None);
-            self.pacing.reach = self.pacing.reach.max(reach);
+            self.pacing.reach = self.pacing.reach.max(before + 1);
             self.pacing.ask_at = None;
             return;
         }
@@ -89,7 +89,7 @@ impl<P: Scripted> KeyLine<P> {
             let outcome = self.without_redis(error.clone());
             self.turn_away(id, outcome);
         }
-        refuse_all(self.outbox.take_all(), &error);
+        refuse_all(std::mem::take(&mut self.outbox), &error);
     }
 
     /// Whether requests for this key have failed for so long that callers are served without Redis.
@@ -116,11 +116,9 @@ impl<P: Scripted> KeyLine<P> {
     /// The line goes on without the task.
     fn lose_flight(&mut self, why: &str) {
         let Some(flight) = self.flight.take() else { return };
-        let (calls, at, policy) = (Vec::new(), flight.at, self.agreement.number);
-        let unmade = InFlightRequest { calls, kind: RequestKind::PROBE, at, policy };
         let failure = StoreError::lost(why);
         let failure = if flight.request.is_some() { failure } else { failure.unsent() };
-        self.end(flight.request.unwrap_or(unmade), &Err(failure));
+        self.end(flight, &Err(failure));
     }
 }
 
@@ -180,11 +178,6 @@ impl<P: Scripted> KeyLine<P> {
         }
         let timer_task = self.roster.queue.arm(due, self.time.latest(), alarm);
         self.roster.queue.after_unlock(timer_task)
-    }
-
-    /// The alarm went off: it has to be set again.
-    pub(crate) fn disarm(&mut self) {
-        self.roster.queue.disarm();
     }
 
     /// The alarm cannot be relied on: wakes all waiters, which then check for themselves.

@@ -327,6 +327,12 @@ where
 mod tests {
     use super::*;
 
+    /// The parameters of each rule, as `Scripted::read` takes them. The one for the order has none.
+    fn parameters(rules: &Rules) -> impl Iterator<Item = [f64; 4]> {
+        let rules = rules.list.iter().filter(|rule| rule.kind != kind::IN_ORDER);
+        rules.map(|rule| rule.parameters)
+    }
+
     fn gcra_of(permits: u32) -> Gcra {
         Gcra::new(permits, 5, Duration::from_secs(1))
     }
@@ -382,17 +388,17 @@ mod tests {
         assert_eq!(read(meter.clone(), &of_meter), Some(LeakyBucket::meter(rate, 7)));
         assert_eq!((read(leaky, &of_meter), read(meter, &of_queue)), (None, None));
         let warm = SmoothWarmingUp::new(rate, second).cold_factor(4.0);
-        let mut parameters = Rules::of(&warm).parameters().next().expect("one");
-        assert_eq!(read(warm.clone(), &parameters), Some(warm.clone()));
-        let factor = parameters.iter_mut().find(|parameter| **parameter == 4.0);
+        let mut warmth = parameters(&Rules::of(&warm)).next().expect("one");
+        assert_eq!(read(warm.clone(), &warmth), Some(warm.clone()));
+        let factor = warmth.iter_mut().find(|parameter| **parameter == 4.0);
         *factor.expect("the cold factor") = 0.5;
-        assert_eq!(read(warm, &parameters), None);
+        assert_eq!(read(warm, &warmth), None);
         // Several of one kind, one behind the other.
         let two = (gcra_of(9), gcra_of(7));
         let rules = Rules::of(&two);
         let others = (gcra_of(1), gcra_of(2));
-        assert_eq!(others.read(&mut rules.parameters()), Some(two.clone()));
-        assert_eq!(two.read(&mut rules.parameters().skip(1)), None);
+        assert_eq!(others.read(&mut parameters(&rules)), Some(two.clone()));
+        assert_eq!(two.read(&mut parameters(&rules).skip(1)), None);
     }
 
     /// An absent key is as all of them are at first, or none of it is known.

@@ -116,12 +116,6 @@ impl Rules {
         self.list.get(rule.checked_sub(1)?)?.part
     }
 
-    /// The parameters of each rule, as `Scripted::read` takes them. The one for the order has none.
-    #[cfg(test)]
-    pub(super) fn parameters(&self) -> impl Iterator<Item = [f64; 4]> {
-        self.list.iter().filter(|rule| rule.kind != IN_ORDER).map(|rule| rule.parameters)
-    }
-
     /// The kinds and a hash of the parameters, as a whole number.
     pub(super) fn stamp(&self) -> f64 {
         let kinds = |rule: &Rule| [rule.kind, rule.share, u8::from(rule.is_other())];

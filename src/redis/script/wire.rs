@@ -17,16 +17,6 @@ pub(crate) struct PolicyHeader {
     pub(crate) rank: Rank,
 }
 
-/// What the head of a request says of its process.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sender {
-    pub(crate) id: f64,
-    /// The least time a key lives.
-    pub(crate) keep: Duration,
-    /// Whether an absent key is an idle limiter.
-    pub(crate) idle: bool,
-}
-
 /// Where the head has the kind of a lone rule.
 const ALONE: usize = 20;
 
@@ -36,15 +26,15 @@ impl PolicyHeader {
         Self { stamp: rules.stamp(), rules, rank }
     }
 
-    /// The head and the rules. `lease`: the permits that this process holds, by the number of the cost; how long that counts; and
+    /// The head and the rules. `id`: of the process; `keep`: the least time a key lives; `idle`: whether an absent key is an idle
+    /// limiter. `lease`: the permits that this process holds, by the number of the cost; how long that counts; and
     /// how long the process counts as waiting. `sets`: whether the policy is replaced by another one.
     pub(crate) fn head(
         &self,
-        sender: Sender,
+        (id, keep, idle): (f64, Duration, bool),
         (held, spans): (&[u64], [Duration; 2]),
         sets: bool,
     ) -> Vec<u8> {
-        let Sender { id, keep, idle } = sender;
         let mut bytes = vec![0; 4]; // the number of the request
         bytes.extend([self.stamp, micros(keep)].map(f64::to_le_bytes).as_flattened());
         bytes.push(b'-');
@@ -67,13 +57,13 @@ impl PolicyHeader {
     }
 
     /// Sets this policy.
-    pub(crate) fn put_set(&self, bytes: &mut Vec<u8>) {
-        bytes.push(b'N');
-        bytes.extend(self.stamp.to_le_bytes());
+    pub(crate) fn set(&self) -> Vec<u8> {
+        let mut bytes = [&b"N"[..], &self.stamp.to_le_bytes()].concat();
         for rule in &self.rules.list {
             bytes.extend([rule.kind, rule.share]);
             bytes.extend(rule.parameters.map(f64::to_le_bytes).as_flattened());
         }
+        bytes
     }
 
     /// The kind of the rule if it is one for which the script has a short way.
@@ -85,28 +75,21 @@ impl PolicyHeader {
     }
 }
 
-/// The policy of the key, if the reply says that it has a higher rank than the request's.
-pub(crate) enum Mismatch<P> {
-    /// Something else.
-    Foreign,
-    Policy(P, Rank),
-}
-
-/// `None` if the key has a policy of the request's rank or a lower one.
+/// What a reply says if the key has a policy of a higher rank than the request's: that policy, or `None` if the key holds
+/// something else.
 pub(crate) fn mismatch<P: Scripted>(
     reply: &[f64],
     rules: &Rules,
     policy: &P,
-) -> Option<Mismatch<P>> {
-    let policy = || match *reply {
-        [_, version, generation, ref parameters @ ..] => {
-            Some((rules.read(policy.clone(), parameters)?, (whole(version), whole(generation))))
+) -> Option<Option<(P, Rank)>> {
+    match *reply {
+        [-2.0, version, generation, ref parameters @ ..] => {
+            let policy = rules.read(policy.clone(), parameters);
+            Some(policy.map(|policy| (policy, (whole(version), whole(generation)))))
         }
+        [first, ..] if first < 0.0 => Some(None),
         _ => None,
-    };
-    let first = reply.first().copied().filter(|&first| first < 0.0)?;
-    let known = if first == -2.0 { policy() } else { None };
-    Some(known.map_or(Mismatch::Foreign, |(policy, rank)| Mismatch::Policy(policy, rank)))
+    }
 }
 
 /// A number of four bytes.
@@ -131,15 +114,10 @@ pub(crate) struct Call<C> {
 }
 
 impl<C> Call<C> {
-    /// How far ahead it may be booked, as it is sent.
-    fn limit(&self) -> f64 {
-        micros(self.limit).min(FARTHEST)
-    }
-
     /// Whether it may get this answer.
     fn may_get(&self, answer: &Answer) -> bool {
         match answer.verdict {
-            Verdict::Booked(_) => answer.wait.is_some_and(|wait| micros(wait) <= self.limit()),
+            Verdict::Booked(_) => answer.wait.is_some_and(|it| micros(it) <= micros(self.limit)),
             Verdict::Later => self.patience != Some(Duration::ZERO),
             Verdict::Refused | Verdict::Full => true,
         }
@@ -170,7 +148,7 @@ pub(crate) fn put_calls<P: Scripted>(
         let call = run[0];
         bytes.push(b'T');
         bytes.extend(u32::try_from(run.len()).unwrap_or(u32::MAX).to_le_bytes());
-        bytes.extend(call.limit().to_le_bytes());
+        bytes.extend(micros(call.limit).min(FARTHEST).to_le_bytes());
         bytes.extend(call.patience.map_or(ENDLESS, micros).to_le_bytes());
         bytes.push(u8::from(call.fresh));
         put_cost(call.cost, bytes);
@@ -236,14 +214,8 @@ pub(crate) fn answers<C>(reply: &[f64], calls: &[Call<C>], rules: &Rules) -> Opt
     (fits && in_order).then_some(answers)
 }
 
-/// Adds a refund.
-pub(crate) fn put_refund<P: Scripted>(
-    bytes: &mut Vec<u8>,
-    part: P::Cost,
-    all: P::Cost,
-    ago: f64,
-    sequence: u32,
-) {
+/// Adds a refund. `ago`: how long ago the charge was due, in nanoseconds.
+pub(crate) fn put_refund<C: Cost>(bytes: &mut Vec<u8>, part: C, all: C, ago: f64, sequence: u32) {
     bytes.push(b'R');
     put_cost(part, bytes);
     put_cost(all, bytes);
@@ -252,18 +224,13 @@ pub(crate) fn put_refund<P: Scripted>(
     bytes.push(u8::from(part == all));
 }
 
-pub(crate) fn put_settle<P: Scripted>(bytes: &mut Vec<u8>, more: P::Cost) {
-    bytes.push(b'S');
-    put_cost(more, bytes);
+/// A change with a cost: `S` charges it, and `D` asks how each limit is for it.
+pub(crate) fn with_cost(letter: u8, cost: impl Cost) -> Vec<u8> {
+    let mut bytes = vec![letter];
+    put_cost(cost, &mut bytes);
+    bytes
 }
 
-/// Adds a question for each limit, as it is for a request of `cost`.
-pub(crate) fn put_detail<P: Scripted>(bytes: &mut Vec<u8>, cost: P::Cost) {
-    bytes.push(b'D');
-    put_cost(cost, bytes);
-}
-
-pub(crate) fn put_pause(bytes: &mut Vec<u8>, duration: Duration) {
-    bytes.push(b'P');
-    bytes.extend(micros(duration).to_le_bytes());
+pub(crate) fn pause(duration: Duration) -> Vec<u8> {
+    [&b"P"[..], &micros(duration).to_le_bytes()].concat()
 }

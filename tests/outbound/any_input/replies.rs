@@ -86,8 +86,7 @@ impl Connection for Wire {
 
 /// With the number of the request in the place of a zero.
 fn numbered(mut value: Value, request: &Request) -> Value {
-    if let (Some(number), Value::BulkString(bytes)) =
-        (request.arguments[0].first_chunk(), &mut value)
+    if let (Some(number), Value::BulkString(bytes)) = (request.argument.first_chunk(), &mut value)
         && let Some(first @ [0, 0, 0, 0]) = bytes.first_chunk_mut::<4>()
     {
         *first = *number;

@@ -136,7 +136,7 @@ impl Hand {
 
 /// The two parts of a request: the head and the rules, and what to do.
 fn parts(request: &Request) -> [&[u8]; 2] {
-    let request = &request.arguments[0];
+    let request = &request.argument;
     request.split_at(41 + 34 * usize::from(request[40])).into()
 }
 

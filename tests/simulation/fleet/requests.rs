@@ -13,7 +13,7 @@ pub(crate) struct Form {
 
 /// What a request is to do: behind its head, and the rules.
 fn todo(request: &Request) -> &[u8] {
-    let request = &request.arguments[0];
+    let request = &request.argument;
     &request[41 + 34 * usize::from(request[40])..]
 }
 
@@ -62,7 +62,7 @@ impl Form {
                 b'R' => 8 * self.width + 13,
                 b'S' | b'D' => 4 * self.width,
                 b'P' => 8,
-                b'N' => 8 + 34 * usize::from(request.arguments[0][40]),
+                b'N' => 8 + 34 * usize::from(request.argument[40]),
                 _ => 0,
             };
             changes.push((*what, &rest[..size]));

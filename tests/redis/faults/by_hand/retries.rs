@@ -92,7 +92,7 @@ impl Connection for SomeAreDead {
             return Err(self.failure.clone());
         }
         let is_change = !is_take(request);
-        Ok(told(match request.arguments[0][40] {
+        Ok(told(match request.argument[40] {
             _ if is_change => &[0],
             1 => &[0, 0],
             // With the rule that limits.
