@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Handle};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::store::StoreError;
@@ -198,9 +198,10 @@ fn start() -> io::Result<Handle> {
     let runtime = Arc::new(Builder::new_current_thread().enable_all().build()?);
     let (handle, driven) = (runtime.handle().clone(), Arc::clone(&runtime));
     let thread = thread::Builder::new().name("tollgate-redis".to_owned());
-    thread.spawn(move || driven.block_on(std::future::pending::<()>())).inspect_err(|_| {
+    let started = thread.spawn(move || driven.block_on(std::future::pending::<()>()));
+    if let (Err(_), Some(runtime)) = (&started, Arc::into_inner(runtime)) {
         // A runtime must not be dropped in another one.
-        Arc::into_inner(runtime).map(Runtime::shutdown_background);
-    })?;
-    Ok(handle)
+        runtime.shutdown_background();
+    }
+    started.map(|_| handle)
 }
