@@ -46,10 +46,9 @@ use crate::redis::script::wire::{PolicyHeader, Rank};
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
-use change::{Done, KeyChange, Refund};
+use change::{Done, Flight, KeyChange, Refund};
 use lease::Lease;
 use pacing::Pacing;
-use request::Flight;
 use roster::{Booking, GrantInfo, Outcome, Roster};
 
 /// A line is kept for this long after its last use; and if a policy was set for its key.

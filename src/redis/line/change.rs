@@ -1,4 +1,4 @@
-//! Changes of a key besides taking permits: the queue of those that wait to be sent, and what the script reports of them.
+//! Changes of a key besides taking permits, what the script reports of them, and the request in flight.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,9 @@ use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::policy::{Cost, Quota};
 use crate::redis::script::Scripted;
-use crate::redis::script::wire::{PolicyHeader, Rank, whole};
+use crate::redis::script::wire::{Call, PolicyHeader, Rank, whole};
+use crate::units::Nanos;
+use crate::wait_queue::WaiterId;
 
 /// The end of a change; with a report if the change asks for it.
 pub(crate) type Done<C> = Result<Option<Report<C>>, Error>;
@@ -82,6 +84,36 @@ pub(super) fn take_batch<P: Scripted>(outbox: &mut VecDeque<KeyChange<P>>) -> Ve
     let ends = |change: &KeyChange<P>| change.deletes() || change.sets.is_some();
     let first = outbox.iter().position(ends).map_or(BATCH, |at| at + 1);
     outbox.drain(..first.min(BATCH).min(outbox.len())).collect()
+}
+
+/// The kind of a request, and the callers that wait for its reply.
+pub(crate) enum RequestKind<P: Scripted> {
+    /// For each caller what it asks for.
+    Take(Vec<WaiterId>, Vec<Call<P::Cost>>),
+    /// None to probe whether the server is back, or to renew the lease.
+    Change(Vec<KeyChange<P>>),
+}
+
+impl<P: Scripted> RequestKind<P> {
+    pub(super) const PROBE: Self = Self::Change(Vec::new());
+
+    pub(super) fn is_probe(&self) -> bool {
+        matches!(self, Self::Change(changes) if changes.is_empty())
+    }
+}
+
+/// A task that sends a request, and its request once that is sent. It belongs to the line, not to the task: if that
+/// stands still, the line goes on without it.
+pub(super) struct Flight<P: Scripted> {
+    /// Distinguishes it from earlier flights, whose tasks may still exist.
+    pub(super) number: u64,
+    /// When the task was started or, later, the request was sent.
+    pub(super) at: Nanos,
+    /// When the line goes on without the task.
+    pub(super) until: Nanos,
+    /// The number of the policy of the request.
+    pub(super) policy: u32,
+    pub(super) request: Option<RequestKind<P>>,
 }
 
 /// The numbers in a reply, one after the other.

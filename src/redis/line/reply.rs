@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::KeyLine;
-use super::change::{refuse_all, reports};
+use super::change::{Flight, RequestKind, refuse_all, reports};
 use super::pacing::{Batch, Head, Refusal};
-use super::request::{Flight, RequestKind};
 use super::roster::{Booking, Outcome};
 use crate::error::store::StoreError;
 use crate::error::{Error, QueueLimit};

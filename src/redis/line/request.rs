@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::KeyLine;
-use super::change::{KeyChange, Refund, take_batch};
+use super::change::{Flight, KeyChange, Refund, RequestKind, take_batch};
 use super::roster::Turn;
 use crate::redis::connection::{IDLE, Request};
 use crate::redis::health::SendPermission;
@@ -15,36 +15,6 @@ use crate::wait_queue::WaiterId;
 
 /// How much longer the line waits for a task than that for a reply, at least: the error of the connection says more.
 const GRACE: Duration = Duration::from_millis(50);
-
-/// The kind of a request, and the callers that wait for its reply.
-pub(crate) enum RequestKind<P: Scripted> {
-    /// For each caller what it asks for.
-    Take(Vec<WaiterId>, Vec<Call<P::Cost>>),
-    /// None to probe whether the server is back, or to renew the lease.
-    Change(Vec<KeyChange<P>>),
-}
-
-impl<P: Scripted> RequestKind<P> {
-    pub(super) const PROBE: Self = Self::Change(Vec::new());
-
-    pub(super) fn is_probe(&self) -> bool {
-        matches!(self, Self::Change(changes) if changes.is_empty())
-    }
-}
-
-/// A task that sends a request, and its request once that is sent. It belongs to the line, not to the task: if that
-/// stands still, the line goes on without it.
-pub(super) struct Flight<P: Scripted> {
-    /// Distinguishes it from earlier flights, whose tasks may still exist.
-    pub(super) number: u64,
-    /// When the task was started or, later, the request was sent.
-    pub(super) at: Nanos,
-    /// When the line goes on without the task.
-    pub(super) until: Nanos,
-    /// The number of the policy of the request.
-    pub(super) policy: u32,
-    pub(super) request: Option<RequestKind<P>>,
-}
 
 /// How long ago a charge was due, in nanoseconds by our clock, counted from the earliest possible time: to
 /// the caller's disadvantage.
