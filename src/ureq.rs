@@ -45,14 +45,11 @@ use ::ureq::middleware::{Middleware, MiddlewareNext};
 use ::ureq::{Body, BodyReader, Error, SendBody};
 use http::{HeaderMap, Request, Response, StatusCode};
 
-use crate::choose;
+pub use crate::choose::RateLimit;
 use crate::limiter::Granted;
 use crate::limiter::any::AnyGrant;
 use crate::park::block_on;
 use crate::policy::Cost;
-
-/// Makes each request of an agent wait for its limit; see the [module](self). If the limit refuses it: [`refusal`].
-pub type RateLimit<C = u32> = choose::RateLimit<C>;
 
 impl<C: Cost> Middleware for RateLimit<C> {
     fn handle(
