@@ -85,11 +85,15 @@ impl Reconnecting {
     pub fn open(address: &str) -> Result<Self, RedisError> {
         let info = Client::open(address)?.get_connection_info().clone();
         let tcp = info.tcp_settings().clone().set_nodelay(true);
-        Ok(Self::new(Client::open(info.set_tcp_settings(tcp))?))
+        // twemproxy closes a connection that sends `CLIENT SETINFO`.
+        let redis = info.redis_settings().clone().set_skip_set_lib_name();
+        Ok(Self::new(Client::open(info.set_tcp_settings(tcp).set_redis_settings(redis))?))
     }
 
     /// With a client of your own. Set `TCP_NODELAY` in it
-    /// ([`ConnectionInfo::set_tcp_settings`](redis::ConnectionInfo::set_tcp_settings)): redis-rs 1 leaves it off.
+    /// ([`ConnectionInfo::set_tcp_settings`](redis::ConnectionInfo::set_tcp_settings)): redis-rs 1 leaves it off. Behind
+    /// twemproxy also skip the name of the library
+    /// ([`RedisConnectionInfo::set_skip_set_lib_name`](redis::RedisConnectionInfo::set_skip_set_lib_name)).
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self::with(move || {
@@ -187,7 +191,7 @@ impl Reconnecting {
         spawn(async move {
             let outcome = match old {
                 Some(open) if answers(&open, &key, time).await => Ok(open),
-                _ => this.connect().await,
+                _ => this.connect(&key).await,
             };
             *this.state.current.lock() = Current { open: outcome.clone().ok(), renewal: None };
             done.send_replace(Some(outcome));
@@ -195,8 +199,16 @@ impl Reconnecting {
         renewal
     }
 
-    async fn connect(&self) -> Result<Arc<MultiplexedConnection>, StoreError> {
-        let connected = timeout(self.connect_timeout, (self.state.connect)()).await;
+    /// It is made once the server replies to something that charges nothing, as redis-rs itself may send nothing.
+    async fn connect(&self, key: &str) -> Result<Arc<MultiplexedConnection>, StoreError> {
+        let connecting = async {
+            let connection = (self.state.connect)().await?;
+            match send(connection.clone(), echo(key, next_number())).await {
+                Err(error) if error.code().is_none() => Err(error),
+                _ => Ok(connection),
+            }
+        };
+        let connected = timeout(self.connect_timeout, connecting).await;
         let connection = connected.map_err(|_| not_connected(self.connect_timeout))??;
         self.state.made.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(connection))

@@ -1,5 +1,8 @@
 //! The way to the server: cut, mute, or slow.
 
+use std::io::Read;
+use std::net::{Ipv4Addr, TcpListener};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tollgate::redis::{Connection, State};
@@ -314,4 +317,23 @@ async fn a_reply_that_is_lost_shifts_no_other_over_a_manager() {
     let server = Server::start();
     let proxy = Proxy::to(&server);
     lost("ConnectionManager", &proxy, manager(&proxy.url()).await).await;
+}
+
+/// twemproxy closes a connection that sends `CLIENT SETINFO`.
+#[test]
+fn a_new_connection_sends_a_script_first() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let connection = reconnecting(&format!("redis://127.0.0.1:{port}/"));
+    let limiter = builder(bursty(1.0), connection).deadline(ms(200)).build();
+    let caller = thread::spawn(move || limiter.blocking_acquire(1).map(drop));
+    let mut bytes = [0; 4096];
+    let (mut stream, _) = listener.accept().expect("a connection");
+    let count = stream.read(&mut bytes).expect("a request");
+    assert!(
+        String::from_utf8_lossy(&bytes[..count]).contains("\r\nEVAL\r\n"),
+        "{:?}",
+        &bytes[..count]
+    );
+    store(caller.join().expect("no panic"));
 }

@@ -1,7 +1,8 @@
 //! Starts rate limiters that others wrote, calls each from a client behind a limit, and writes `docs/servers.md`.
 //!
 //! `servers install NAME..` prints what has to be installed; `servers run NAME..` runs them; `servers page` writes the
-//! page from all results so far; `servers pool` compares places in flight. A name is a group (`nginx`) or a set-up
+//! page from all results so far; `servers pool` compares places in flight; `servers stores` tries servers that speak Redis'
+//! protocol. A name is a group (`nginx`) or a set-up
 //! (`nginx/burst-0-429`); none means all.
 
 mod load;
@@ -9,6 +10,7 @@ mod page;
 mod pool;
 mod server;
 mod setup;
+mod stores;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -104,7 +106,7 @@ impl Plan {
         seconds: u64,
     ) -> Result<Run, String> {
         let _place = self.places.acquire().await.expect("an open semaphore");
-        let server = Server::start(group, setup, job, self.backend).await?;
+        let server = Server::start(group, &setup.env, job, self.backend).await?;
         Ok(load::load(server.port, &setup.request, limits, learns, seconds).await)
     }
 
@@ -138,7 +140,7 @@ impl Plan {
     }
 }
 
-fn version(group: &Group) -> String {
+pub fn version(group: &Group) -> String {
     let here = env::current_dir().expect("a folder");
     let mut command = Command::new("bash");
     command.args(["-c", &group.version]).env("HERE", here).current_dir(server::work());
@@ -223,7 +225,10 @@ async fn main() -> ExitCode {
         "run" => return run_all(names).await,
         "page" => page::write(),
         "pool" => return pool::run().await,
-        _ => panic!("install, list, run or page"),
+        "install-stores" => stores::needs().iter().for_each(|need| println!("{need}")),
+        "stores" => return stores::run(names).await,
+        "share" => stores::share(names).await,
+        _ => panic!("install, list, run, page, pool or stores"),
     }
     ExitCode::SUCCESS
 }

@@ -89,7 +89,7 @@ async fn measure(
     group.files = vec!["haproxy/pool.cfg".to_owned()];
     group.start = "exec haproxy -db -f $DIR/pool.cfg".to_owned();
     let run = format!("pool.{index}");
-    let server = Server::start(&group, &group.setup[0], &run, backend).await.expect("HAProxy");
+    let server = Server::start(&group, &group.setup[0].env, &run, backend).await.expect("HAProxy");
     let (client, url) = (load::plain(false), format!("http://127.0.0.1:{}/slow", server.port));
     let (places, start) = (Arc::new(places), Instant::now());
     let answers = Arc::new(Mutex::new(Vec::new()));

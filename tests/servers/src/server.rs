@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use axum::routing::{any, get};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use crate::setup::{Group, Setup};
+use crate::setup::Group;
 
 /// Longer than any run: nothing is left if this program is killed.
 const LIFE: &str = "600";
@@ -25,6 +25,22 @@ pub struct Server {
     child: Child,
     pub port: u16,
     pub dir: PathBuf,
+    env: BTreeMap<String, String>,
+}
+
+/// Starts a shell command in a process group of its own.
+fn spawn(start: &str, env: &BTreeMap<String, String>, dir: &Path) -> Child {
+    let log = File::create(dir.join("log")).expect("a log");
+    Command::new("timeout")
+        .args([LIFE, "bash", "-c", start])
+        .envs(env)
+        .current_dir(work())
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a log"))
+        .stderr(log)
+        .process_group(0)
+        .spawn()
+        .expect("timeout and bash")
 }
 
 /// A port that was free just now.
@@ -41,7 +57,7 @@ pub fn work() -> PathBuf {
 impl Server {
     pub async fn start(
         group: &Group,
-        setup: &Setup,
+        env: &BTreeMap<String, String>,
         run: &str,
         backend: u16,
     ) -> Result<Self, String> {
@@ -49,8 +65,8 @@ impl Server {
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a folder");
         let port = free_port();
-        let mut env: BTreeMap<String, String> = group.env.clone();
-        env.extend(setup.env.clone());
+        let mut env: BTreeMap<String, String> =
+            group.env.clone().into_iter().chain(env.clone()).collect();
         env.insert("PORT".to_owned(), port.to_string());
         env.insert("PORT2".to_owned(), free_port().to_string());
         env.insert("BACKEND".to_owned(), backend.to_string());
@@ -67,20 +83,18 @@ impl Server {
             let name = PathBuf::from(file);
             fs::write(dir.join(name.file_name().expect("a file")), text).expect("a file");
         }
-        let log = File::create(dir.join("log")).expect("a log");
-        let child = Command::new("timeout")
-            .args([LIFE, "bash", "-c", &group.start])
-            .envs(&env)
-            .current_dir(work())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a log"))
-            .stderr(log)
-            .process_group(0)
-            .spawn()
-            .expect("timeout and bash");
-        let mut server = Self { child, port, dir };
+        let child = spawn(&group.start, &env, &dir);
+        let mut server = Self { child, port, dir, env };
         server.wait_until_ready(group.ready.as_deref()).await?;
         Ok(server)
+    }
+
+    /// Kills it, and starts it again on its port.
+    pub async fn restart(&mut self, group: &Group) -> Result<(), String> {
+        self.signal("-KILL");
+        let _ = self.child.wait();
+        self.child = spawn(&group.start, &self.env, &self.dir);
+        self.wait_until_ready(group.ready.as_deref()).await
     }
 
     async fn is_ready(&self, path: Option<&str>) -> bool {

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 /// Programs of one kind: what they need, and how each of them starts.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
     /// What `run` installs first: `npm`, `pip`, `cargo`, or `apt` and packages.
@@ -23,6 +23,7 @@ pub struct Group {
     pub files: Vec<String>,
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    #[serde(default)]
     pub setup: Vec<Setup>,
 }
 
