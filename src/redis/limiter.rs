@@ -329,7 +329,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
 
 /// For operators.
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
-    /// Checks that Redis answers and runs scripts, and that the key holds nothing else than a policy of this kind,
+    /// Checks that Redis runs scripts and accepts writes, and that the key holds nothing else than a policy of this kind,
     /// if it exists: for a readiness probe. Takes no permits and writes nothing.
     ///
     /// # Errors

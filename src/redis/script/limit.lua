@@ -685,11 +685,10 @@ elseif dirty then
   end
   size = (30 + #head + #states) % 65536
   local value = struct.pack('<dddI4I2', stamp, sequence, now, deadline, size) .. head .. states
-  if milliseconds then
-    redis.call('SET', key, value, 'PX', milliseconds)
-  else
-    redis.call('SET', key, value, 'KEEPTTL')
-  end
+  redis.call('SET', key, value, unpack(milliseconds and {'PX', milliseconds} or {'KEEPTTL'}))
+elseif #values == 0 then
+  -- A ping: whether the server would accept a write. This one changes nothing.
+  redis.call('SETRANGE', key, '0', '')
 end
 for _, i in ipairs(states_at) do
   values[i] = unknown and -1 or math.ceil(math.max(need - 0.001, 0))

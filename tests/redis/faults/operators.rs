@@ -1,5 +1,6 @@
 //! What an operator asks of a key and does to it.
 
+use std::error::Error as _;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use redis::AsyncConnectionConfig;
 use tollgate::redis::{Reconnecting, RedisRateLimiter, Scripted};
 use tollgate::{Error, Rate, SlidingWindowCounter, SlidingWindowLog, TokenBucket};
 
-use super::{KEY, builder, ms, reconnecting, served, slow};
+use super::{KEY, builder, ms, reconnecting, served, slow, store};
 use crate::support::server::Server;
 use crate::support::{LIMIT, lock};
 
@@ -112,6 +113,41 @@ async fn ping_fails_while_the_server_is_away_and_writes_nothing() {
     let start = Instant::now();
     while limiter.ping().await.is_err() {
         assert!(start.elapsed() < LIMIT, "the server is back");
+    }
+}
+
+/// A read-only replica, one without the replicas that it needs, one that is full, and a user who may not write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ping_fails_where_no_permit_can_be_granted() {
+    let server = Server::start();
+    let limiter = builder(slow(), reconnecting(&server.url())).build();
+    for (code, set, unset) in [
+        (
+            "READONLY",
+            ["REPLICAOF", "127.0.0.1", "1"].as_slice(),
+            ["REPLICAOF", "NO", "ONE"].as_slice(),
+        ),
+        (
+            "NOREPLICAS",
+            &["CONFIG", "SET", "min-replicas-to-write", "1"],
+            &["CONFIG", "SET", "min-replicas-to-write", "0"],
+        ),
+        ("OOM", &["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]),
+        (
+            "CAN'T RUN",
+            &["ACL", "SETUSER", "default", "-set", "-setrange"],
+            &["ACL", "SETUSER", "default", "+@all"],
+        ),
+    ] {
+        server.command(set);
+        let error = store(limiter.ping().await.map(|()| panic!("{code}")));
+        let why = error.source().expect("a cause").to_string();
+        assert!(why.to_uppercase().contains(code) && !error.may_have_charged(), "{code}: {why}");
+        server.command(unset);
+        let start = Instant::now();
+        while limiter.ping().await.is_err() {
+            assert!(start.elapsed() < LIMIT, "{code} is over");
+        }
     }
 }
 
