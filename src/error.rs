@@ -56,8 +56,9 @@ pub enum Error {
     /// The limiter was [closed](crate::Limiter::close). Waiting does not help.
     Closed,
     /// The store of a shared limit gave no usable reply.
+    // Behind one pointer: the drop of a larger one is not inlined, and each result then passes through memory.
     #[cfg(feature = "redis")]
-    Store(store::StoreError),
+    Store(std::sync::Arc<store::StoreError>),
 }
 
 impl fmt::Display for Error {
@@ -111,7 +112,7 @@ impl From<ExceedsCapacity> for Error {
 #[cfg(feature = "redis")]
 impl From<store::StoreError> for Error {
     fn from(error: store::StoreError) -> Self {
-        Self::Store(error)
+        Self::Store(error.into())
     }
 }
 

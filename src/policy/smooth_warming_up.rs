@@ -100,6 +100,8 @@ struct Curve {
     steep: f64,
     /// The whole area of the ramp above `stable`.
     ramp: f64,
+    /// The same, as a full store costs it.
+    whole: Fine,
     /// The maximum number of permits of one request.
     most: u64,
 }
@@ -116,20 +118,29 @@ impl Curve {
         let more = (stable as f64 * ((cold - 3.0) / (5.0 + cold))) as i128;
         // Without the ramp, which is at most a warm-up and for which the ticket has room.
         let most = fine(saturating_nanos(Nanos::HORIZON)) / stable;
+        let ramp = full as f64 * ((cold - 1.0) / (cold + 1.0));
         Self {
             stable,
             refill: stable.saturating_add_signed(more),
             full,
             flat: full - steep,
             steep: steep as f64,
-            ramp: full as f64 * ((cold - 1.0) / (cold + 1.0)),
+            ramp,
+            whole: ramp as Fine,
             most: u64::try_from(most).unwrap_or(u64::MAX),
         }
     }
 
     /// The part of the ramp in the cost of drawing the store from `stored` to empty. A fuller store costs no less.
     fn ramp_below(&self, stored: Fine) -> Fine {
-        let part = stored.saturating_sub(self.flat) as f64 / self.steep;
+        // Warm and cold limiters are the most common, and these conversions are most of a charge.
+        if stored <= self.flat {
+            return 0;
+        }
+        if stored == self.full {
+            return self.whole;
+        }
+        let part = (stored - self.flat) as f64 / self.steep;
         (self.ramp * part * part) as Fine
     }
 }
