@@ -45,11 +45,11 @@
 //! # What it shows
 //!
 //! - **A 429 without a time** says that the rate was too high. The rate falls, once for all calls that were sent at it:
-//!   by a quarter after few good calls, by a twelfth after many. Calls that were acquired and not sent wait for the new
+//!   by a quarter after few good calls, by 6 % after many. Calls that were acquired and not sent wait for the new
 //!   rate. The first refusal also limits the rate to twice what the server accepted recently, because a higher rate was
 //!   never tested. If it comes within the first second, the rate doubles each second until the next one.
 //! - **Good calls** that waited for the rate raise it: by 2.5 % a second at first, and by up to 20 % the longer none is
-//!   refused; and by 1.25 % near what the server is known to bear. A rate that is not used up does not move, so an idle
+//!   refused; by 0.8 % near what the server is known to bear, and by 2 % above. A rate that is not used up does not move, so an idle
 //!   program does not drift.
 //! - **A client with more waiting calls sends faster**: its pace is its rate times the fourth root of the number of
 //!   waiting calls. Numbers above 25 count as 25. So programs that share a quota without knowing of each other end

@@ -40,15 +40,15 @@ pub struct Dialect {
     pub fields: &'static [(&'static str, Field)],
     /// Where other APIs have the same fields: it applies to responses with one of these instead.
     pub marks: &'static [&'static str],
-    /// Statuses that are refusals, beside 429.
+    /// Statuses that are refusals, beside 429, of responses to which this dialect applies.
     pub refused: &'static [u16],
-    /// Statuses that are refusals if they name a time to wait or nothing remains.
+    /// Statuses that are refusals if they name a time to wait or nothing remains: where the server has other uses for them.
     pub refused_if_limited: &'static [u16],
     /// Statuses of a server that is overloaded, beside 503.
     pub unavailable: &'static [u16],
     /// The least time to wait after a refusal that gives no time.
     pub least_wait: Option<Duration>,
-    /// Permits come back steadily until the reset, as in a token bucket.
+    /// Permits come back steadily until the reset, as in a token bucket. If you do not know, `false`: it is noticed.
     pub is_continuous: bool,
 }
 

@@ -30,11 +30,12 @@ pub enum Field {
     Remaining(Unit),
     /// What was used of it, and the quota: `32/40`.
     Used(Unit),
-    /// When it is there again.
+    /// When the quota is there again.
     Reset(Unit),
     /// The same, in milliseconds from now.
     ResetMillis(Unit),
-    /// All fields whose names begin so, followed by `limit`, `remaining` or `reset` and perhaps the name of the quota.
+    /// All fields whose names begin so, followed by `limit`, `remaining`, `reset` or `reset-ms` and perhaps the name of the quota.
+    /// A dialect that names one of them itself would split its quota in two.
     Family,
     /// As `RateLimit` of the IETF's current drafts, with the field that is as its `RateLimit-Policy`.
     Structured(&'static str),
@@ -49,8 +50,9 @@ pub enum Field {
 type Make = fn(Unit) -> Field;
 
 /// The words. Of two for one part the first counts.
-const WORDS: [(&str, Make); 5] = [
+const WORDS: [(&str, Make); 6] = [
     ("remaining", Field::Remaining),
+    ("reset-ms", Field::ResetMillis),
     ("reset-after", Field::Reset),
     ("reset", Field::Reset),
     ("limit", Field::Limit),

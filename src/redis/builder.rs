@@ -117,8 +117,8 @@ impl<P: Scripted, C: Connection> RateLimiterBuilder<RedisRateLimiter<P, C>> {
         self.with(|options| options.keep = keep)
     }
 
-    /// How long permits in flight count after the last request of their process; by default 10 s, at least
-    /// 100 ms. The lease is renewed after a third of that.
+    /// How long permits in flight count after their process last renewed them, each third of this time: so after it
+    /// dies, most of this time. By default 10 s, at least 100 ms.
     pub fn lease(self, lease: Duration) -> Self {
         self.with(|options| options.lease = lease.max(Duration::from_millis(100)))
     }

@@ -33,9 +33,10 @@ const READ: [&str; 2] = [
 
 /// Where a script sets its expiry, and the same by the manual clock.
 const EXPIRY: [&str; 2] = [
-    "redis.call('SET', key, value, 'PX', milliseconds)",
+    "redis.call('SET', key, value, unpack(milliseconds and {'PX', milliseconds} or {'KEEPTTL'}))",
     "redis.call('SET', key, value)\n\
-     redis.call('SET', key .. ':dies', string.format('%.0f', now + milliseconds * 1000))",
+     local dies = milliseconds and string.format('%.0f', now + milliseconds * 1000)\n\
+     if dies then redis.call('SET', key .. ':dies', dies) end",
 ];
 
 /// Runs each script at once, on the thread that asks, at the time that a [`ManualClock`] shows. So

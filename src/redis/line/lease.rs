@@ -1,4 +1,5 @@
-//! Permits in flight: how many this process holds, and the lease on them that it must renew.
+//! Places in flight: how many this process holds, until when the key counts them if it dies, and when it must renew that.
+//! Bookings have no lease.
 
 use std::time::Duration;
 
@@ -65,12 +66,12 @@ impl Lease {
         &mut self,
         context: &Context<P>,
         now: Nanos,
-        listens: Duration,
+        counts_as_waiting: Duration,
     ) -> (&[u64], [Duration; 2]) {
         self.released = false;
-        self.waits &= !listens.is_zero();
+        self.waits &= !counts_as_waiting.is_zero();
         self.renew_from(context, now);
-        (&self.held, [context.options.lease, listens])
+        (&self.held, [context.options.lease, counts_as_waiting])
     }
 
     /// `count`: adds or takes away a number of the cost.

@@ -139,7 +139,7 @@ impl<C: Cost> Pacing<C> {
     }
 
     /// How long a process that has waiters counts as waiting: until its next request is long overdue.
-    pub(super) fn listens(&self) -> Duration {
+    pub(super) fn counts_as_waiting(&self) -> Duration {
         4 * poll_pause(self.passed) + Duration::from_millis(50)
     }
 

@@ -135,8 +135,8 @@ impl<P: Scripted> KeyLine<P> {
         let keep = self.context.keep(&self.agreement.policy, header, sets);
         let sender = (self.context.id, keep, !self.context.options.absent_is_new);
         let waits = P::HELD && self.roster.queue.len() > 0;
-        let listens = if waits { self.pacing.listens() } else { Duration::ZERO };
-        let lease = self.lease.tell(&self.context, self.time.latest(), listens);
+        let waits_for = if waits { self.pacing.counts_as_waiting() } else { Duration::ZERO };
+        let lease = self.lease.tell(&self.context, self.time.latest(), waits_for);
         let mut bytes = header.head(sender, lease, sets);
         bytes.extend(todo);
         wire::put_calls::<P>(header, calls, &mut bytes);

@@ -1,7 +1,7 @@
 -- One limit at a key: takes permits, in the order of the calls, and changes the key. For every rule, and for several together.
 -- KEYS[1] is the key, and ARGV[1] the request, one packed string: a head, the rules, and what to do, each described where it is
--- read. The reply is the number of the request, the sequence before it, and what each of the things to do reports. From a shell give
--- the format and the numbers, a word each; the reply is a list then. The first takes a permit of 5/s, the second asks for the state:
+-- read. The reply is the number of the request, the sequence before it, and what each of the things to do reports. From a shell, in
+-- this folder, give the format and the numbers, a word each; the reply is a list then. The first takes a permit of 5/s, the second asks for the state:
 --
 --   redis-cli --eval limit.lua KEY , '<I4ddc1 dI4I4BBBB c1Bdddd c1I4ddBI4' 1 2 0 -  0 0 0 0 0 1 1  b 1 5 1000000 0 0  T 1 250000 250000 1 1
 --   redis-cli --eval limit.lua KEY , '<I4ddc1 dI4I4BBBB c1Bdddd c1' 1 2 0 -  0 0 0 0 0 1 1  b 1 5 1000000 0 0  Q
@@ -18,8 +18,8 @@
 --   s  SlidingWindowLog, SlidingWindowCounter. a: the limit, b: the window, c: a part of it, a nanosecond for a log. x: when the log
 --      began, from which its times are counted, y: all permits in it, z: the time of the last grant, w: for each part with a grant the
 --      time of the last one, the permits, and the number of its first charge; the oldest first
---   p  InFlight. a: how many places, b: what this process holds, c: how long a lease on that lasts, d: how long the process counts as
---      waiting, or zero. x: from when times are counted, y: for each process its id, what it holds, when its lease ends; when its turn
+--   p  InFlight. a: how many places; of the request and not of the policy: b: what this process holds before it, c: how long a lease on
+--      that lasts, d: how long the process counts as waiting, or zero. x: from when times are counted, y: for each process its id, what it holds, when its lease ends; when its turn
 --      began, until when it waits, and for how much
 --   o  LockOut: a refusal by one of the next b rules locks these for a. c, d: the numbers of their costs. x: the rest of the lock
 --   i  Of several rules, in order. x: when the last booking is due. A rule that did not limit it must not let a later call pass it
@@ -200,7 +200,7 @@ local dirty = now < last
 local rules_from, source, place, new_rules = at, request, at, nil
 at = at + 34 * count
 if sets == 1 and rules ~= '' then source, place = rules, 1 end
--- A turn at places is long beside the time in which the next process notices its end.
+-- A turn at places is long beside the time in which the next process notices that the turn is over.
 local leaves, locks, turn, entry, ends = {}, false, 100000, nil, nil
 for i = 1, count do
   local kind, share, a, b, c, d, following
@@ -332,7 +332,8 @@ end
 
 -- What to do: calls, or else changes, in this order. Each is a letter, and its arguments. A cost has `width` numbers of four bytes.
 --   T  takes permits: how many equal calls; how far ahead each may be booked; how long it waits at most; whether it is new; the cost.
---      Reports wait x 4 + verdict of each: 0 booked, 1 later, 2 refused, 3 queue full; and of several rules the one that limits. A wait
+--      Reports wait x 4 + verdict of each: 0 booked (charged now, though its turn is later; the key does not say for whom, so a
+--      process that dies does not get it back), 1 later, 2 refused, 3 queue full; and of several rules the one that limits. A wait
 --      is at most 2^49 - 1; 2^49 more if it is unpredictable, and then the least; 2^50 if it never ends
 --   S  settles: a cost that is charged whether it is ready or not
 --   D  asks for each limit, for a cost: how many there are, what is available of each, and when more than that and the cost is, or -1

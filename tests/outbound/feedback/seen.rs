@@ -65,6 +65,8 @@ fn names_of_quotas_stand_before_or_behind_the_word() {
             "{named}"
         );
     }
+    let milliseconds = [("X-RateLimit-Remaining", "0"), ("X-RateLimit-Reset-Ms", "2000")];
+    assert_eq!(requests(&milliseconds), (None, Some(0), after(2)));
     let plain = read(429, &[("Retry-After-short", "10"), ("Retry-After", "7")]);
     assert_eq!(plain.wait, after(7));
 
