@@ -264,7 +264,8 @@ impl<L: OwnedLimiter> Kept<L> {
 /// One server.
 struct Server<L: OwnedLimiter> {
     builder: FeedbackBuilder<L>,
-    /// What is said without a name has one for itself.
+    /// The first is without a name until the server names one: then all calls that are under way are taken for its
+    /// own. With a second, what is said without a name has one for itself.
     buckets: HashMap<Box<str>, Feedback<L>>,
     /// Each channel, guild or webhook has a bucket for itself, whose name is that of both.
     is_parted: bool,
@@ -274,7 +275,9 @@ struct Server<L: OwnedLimiter> {
 impl<L: OwnedLimiter> Server<L> {
     fn at(&mut self, route: &Route, resource: Option<&str>) -> Feedback<L> {
         let named = self.routes.bucket(route).and_then(|name| self.named(&name, resource));
-        named.unwrap_or_else(|| self.buckets[""].clone())
+        // Else the bucket without a name, or the only one.
+        let any = || self.buckets.get("").or_else(|| self.buckets.values().next()).cloned();
+        named.or_else(any).unwrap_or_else(|| self.builder.clone().build())
     }
 
     /// The bucket that the answer to a call names.
@@ -307,7 +310,15 @@ impl<L: OwnedLimiter> Server<L> {
                 return None;
             }
         }
-        let bucket = self.builder.clone().build();
+        let is_first = buckets.len() == 1 && !self.is_parted;
+        let new = || self.builder.clone().build();
+        let bucket = match buckets.remove("") {
+            Some(unnamed) if is_first => unnamed,
+            unnamed => {
+                buckets.insert("".into(), unnamed.unwrap_or_else(new));
+                new()
+            }
+        };
         buckets.insert(name.into(), bucket.clone());
         Some(bucket)
     }

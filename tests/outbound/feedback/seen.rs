@@ -379,6 +379,22 @@ fn fields_of_the_ietf_may_have_other_names_and_the_parameters_of_its_next_draft(
     assert_eq!(read(200, &[("RateLimit", "\"burst\";a=x")]).malformed, 1);
 }
 
+/// A first answer that names the bucket holds for calls that began before it: sixteen tasks had six refused by express-rate-limit's
+/// draft 8.
+#[test]
+fn calls_that_began_before_a_server_named_its_first_bucket_are_of_that_bucket() {
+    let clock = ManualClock::new();
+    let servers = Servers::new(RateLimiter::with_clock(InFlight::new(100), &clock));
+    let (first, waits) = (servers.at("a.example", "GET /"), servers.at("a.example", "GET /"));
+    let mut call = first.try_acquire(1).blocking_wait().expect("free");
+    let fields = [
+        ("RateLimit-Policy", "\"20-in-10sec\";q=20;w=10;pk=:MTJj:"),
+        ("RateLimit", "\"20-in-10sec\";r=0;t=10"),
+    ];
+    call.blocking_observe(200u16, &fields);
+    assert!(waits.try_acquire(1).blocking_wait().is_err(), "nothing remains");
+}
+
 #[test]
 fn each_channel_of_discord_has_a_bucket_for_itself() {
     let clock = ManualClock::new();
