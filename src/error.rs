@@ -56,9 +56,9 @@ pub enum Error {
     /// The limiter was [closed](crate::Limiter::close). Waiting does not help.
     Closed,
     /// The store of a shared limit gave no usable reply.
-    // Behind one pointer: the drop of a larger one is not inlined, and each result then passes through memory.
+    // In a box, which is dropped by one call and by value: otherwise each result would pass through memory.
     #[cfg(feature = "redis")]
-    Store(std::sync::Arc<store::StoreError>),
+    Store(Box<store::StoreError>),
 }
 
 impl fmt::Display for Error {

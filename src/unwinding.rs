@@ -1,5 +1,6 @@
 //! Drops: while a panic unwinds, and of what is large.
 
+use std::fmt;
 use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,15 +18,28 @@ pub(crate) fn in_drop(ask: impl FnOnce()) {
 }
 
 /// What one function drops. Otherwise each place that may drop a large value would have the code of all its parts.
-#[derive(Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct DropApart<T: Default>(ManuallyDrop<T>);
 
 pub(crate) type WakerList = DropApart<Vec<Waker>>;
+
+#[cfg(feature = "redis")]
+impl<T: Default> DropApart<T> {
+    pub(crate) fn new(it: T) -> Self {
+        Self(ManuallyDrop::new(it))
+    }
+}
 
 impl<T: Default> Drop for DropApart<T> {
     #[inline(never)]
     fn drop(&mut self) {
         drop(mem::take(&mut *self.0));
+    }
+}
+
+impl<T: Default + fmt::Debug> fmt::Debug for DropApart<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::unwinding::DropApart;
+
+type Source = Arc<dyn std::error::Error + Send + Sync>;
+
 /// Why Redis gave no usable reply. It names the key; the cause is its
 /// [`source`](std::error::Error::source).
 ///
@@ -18,20 +22,19 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug)]
 pub struct StoreError {
-    /// Empty until the limiter adds it.
-    pub(crate) key: Arc<str>,
+    /// The key, which is empty until the limiter adds it, and the source.
+    pub(crate) parts: DropApart<(Arc<str>, Option<Source>)>,
     pub(crate) may_have_charged: bool,
     /// The key is at fault, not the server: it holds something else.
     pub(crate) is_of_key: bool,
-    pub(crate) source: Arc<dyn std::error::Error + Send + Sync>,
 }
 
 impl StoreError {
     /// For a [`Connection`](crate::redis::Connection): the request was not carried out, and may be sent again.
     #[must_use]
     pub fn refused(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        let (key, source) = ("".into(), source.into().into());
-        Self { key, may_have_charged: false, is_of_key: false, source }
+        let parts = DropApart::new(("".into(), Some(source.into().into())));
+        Self { parts, may_have_charged: false, is_of_key: false }
     }
 
     /// For a [`Connection`](crate::redis::Connection): there is no reply, so the request may have been carried out.
@@ -42,7 +45,9 @@ impl StoreError {
 
     /// For callers at `key`.
     pub(crate) fn at(&self, key: &Arc<str>) -> Self {
-        Self { key: Arc::clone(key), ..self.clone() }
+        let mut error = self.clone();
+        error.parts.0 = Arc::clone(key);
+        error
     }
 
     /// For a call that was not sent.
@@ -53,7 +58,7 @@ impl StoreError {
     /// The key of the limiter.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.key
+        &self.parts.0
     }
 
     /// Whether the request may have been carried out: its reply was lost. The permits then count as
@@ -73,7 +78,7 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the source, which error reporters print after this.
-        let key = &self.key;
+        let key = self.key();
         match (self.is_unavailable(), self.may_have_charged()) {
             (true, false) => write!(f, "Redis is unavailable for key {key:?}"),
             (true, true) => {
@@ -86,7 +91,7 @@ impl fmt::Display for StoreError {
 
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.source)
+        self.parts.1.as_deref().map(|source| source as _)
     }
 }
 
@@ -94,7 +99,7 @@ impl std::error::Error for StoreError {
 impl PartialEq for StoreError {
     fn eq(&self, other: &Self) -> bool {
         let parts = |error: &Self| (error.is_unavailable(), error.may_have_charged());
-        self.key == other.key && parts(self) == parts(other)
+        self.key() == other.key() && parts(self) == parts(other)
     }
 }
 

@@ -162,7 +162,7 @@ fn sequence(server: &Server) -> u32 {
 #[track_caller]
 fn store<T>(answer: Result<T, Error>) -> StoreError {
     match answer {
-        Err(Error::Store(error)) => (*error).clone(),
+        Err(Error::Store(error)) => *error,
         Err(error) => panic!("not the store's: {error}"),
         Ok(_) => panic!("granted"),
     }
