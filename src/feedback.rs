@@ -109,7 +109,7 @@
 //!   quota: a window begins with one call, a token bucket is taken to refill at 1/24 of its rate until an answer
 //!   says more, and the rate becomes what the server took lately. A call that came a second too early, as times are
 //!   rounded, is no such call.
-//! - **Malformed fields** are ignored and [counted](FeedbackStats::malformed). The server's clock is read from
+//! - **Malformed fields** are ignored and [counted](ServerState::malformed). The server's clock is read from
 //!   `Date`: it may be wrong by any amount. As a `Date` is cut to its second and may be old, the latest one by our clock
 //!   counts, of many answers. `Retry-After` in seconds beside a reset that is a date is nearer, and counts.
 //!
@@ -219,5 +219,4 @@ pub use server_state::ServerState;
 pub use servers::{Learned, Servers};
 #[cfg(feature = "reqwest")]
 pub(crate) use servers::{Table, server_name};
-pub use state::FeedbackStats;
 pub use text::When;

@@ -30,7 +30,7 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 ///     .dialects(Dialects::only(Dialect::ANTHROPIC))
 ///     .max_wait(Duration::from_secs(120))
 ///     .build();
-/// assert_eq!(feedback.stats().answers, 0);
+/// assert_eq!(feedback.server_state().answers, 0);
 /// ```
 #[derive(Clone)]
 #[allow(missing_debug_implementations)] // it has closures

@@ -11,7 +11,7 @@ use super::gate::{Gate, Units, array};
 use super::headers::Judged;
 use super::places::Sent;
 use super::server_state::ServerState;
-use super::state::{Action, FeedbackStats, State};
+use super::state::{Action, State};
 use super::text::When;
 use super::window::Observation;
 use crate::error::Error;
@@ -92,17 +92,11 @@ impl<L: OwnedLimiter> Feedback<L> {
         self.shared.state.lock().learner.rate()
     }
 
-    /// What is known of the server now: a pause, the learned rate, what remains.
+    /// What is known of the server now: a pause, the learned rate, what remains, and counts of answers.
     #[must_use]
     pub fn server_state(&self) -> ServerState {
         let now = self.shared.limiter.clock().now();
         self.shared.state.lock().server_state(now)
-    }
-
-    /// Counters since it was made.
-    #[must_use]
-    pub fn stats(&self) -> FeedbackStats {
-        self.shared.state.lock().stats
     }
 
     /// Whether it knows nothing that holds calls back, and no other handle is in use.
@@ -144,7 +138,6 @@ impl<L: OwnedLimiter> fmt::Debug for Feedback<L> {
         f.debug_struct("Feedback")
             .field("limiter", &self.shared.limiter)
             .field("server", &self.server_state())
-            .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
 }
@@ -257,7 +250,7 @@ impl<L: OwnedLimiter> Shared<L> {
                 None => shared.limiter.resume().await,
             };
             if changed.is_err() {
-                shared.state.lock().stats.failed += 1;
+                shared.state.lock().shown.failed += 1;
             }
         }))
     }

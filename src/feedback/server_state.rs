@@ -21,13 +21,14 @@ use crate::units::Rate;
 /// clock.advance(Duration::from_secs(1));
 /// let server = feedback.server_state();
 /// assert_eq!(server.pause, Some(Duration::from_secs(6)));
+/// assert_eq!((server.answers, server.refused, server.pauses), (2, 1, 1));
 /// assert_eq!(server.lowered, Some(Duration::from_secs(1)));
 /// let (unit, meter) = server.meters[0];
 /// assert_eq!((unit, meter.remaining), (Unit::Requests, Some(41)));
 /// # Ok::<(), tollgate::Error>(()) })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ServerState {
     /// How long no call goes to the server from now, because it has refused one. [`Feedback::resume`] ends it.
@@ -46,4 +47,16 @@ pub struct ServerState {
     pub places: Option<u64>,
     /// The calls that were sent and not answered.
     pub under_way: u64,
+    /// Observed answers, all since the `Feedback` was made.
+    pub answers: u64,
+    /// Answers that refused the call.
+    pub refused: u64,
+    /// Quotas in answers that had been overtaken by newer answers.
+    pub stale: u64,
+    /// Fields that could not be parsed.
+    pub malformed: u64,
+    /// How often all calls were paused after a refusal.
+    pub pauses: u64,
+    /// How often the limiter could not be paused or resumed, because its store did not answer.
+    pub failed: u64,
 }

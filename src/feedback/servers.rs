@@ -151,7 +151,7 @@ pub(crate) fn server_name(host: &str, port: Option<u16>) -> String {
 /// let servers = Servers::new(RateLimiter::with_clock(InFlight::new(10), ManualClock::new()));
 /// servers.at("api.example", "").acquire(1).await?.observe(503u16, &[("retry-after", "60")]).await;
 /// for learned in servers.learned() {
-///     assert_eq!((learned.server.as_str(), learned.feedback.stats().pauses), ("api.example", 1));
+///     assert_eq!((learned.server.as_str(), learned.feedback.server_state().pauses), ("api.example", 1));
 ///     learned.feedback.resume().await?;
 /// }
 /// assert!(servers.at("api.example", "").try_acquire(1).await.is_ok());

@@ -17,39 +17,6 @@ use super::text::When;
 use super::window::{Calendar, Observation, Order, ROUNDED, Window};
 use crate::units::Nanos;
 
-/// Counters of a [`Feedback`](super::Feedback).
-///
-/// ```
-/// use tollgate::feedback::Feedback;
-/// use tollgate::{InFlight, ManualClock, RateLimiter};
-///
-/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::auto_advance());
-/// let feedback = Feedback::new(limiter);
-/// let headers = [("x-ratelimit-remaining", "many"), ("retry-after", "3")];
-/// feedback.acquire(1).await?.observe(429u16, &headers).await;
-/// let stats = feedback.stats();
-/// assert_eq!((stats.answers, stats.refused, stats.pauses, stats.malformed), (1, 1, 1, 1));
-/// # Ok::<(), tollgate::Error>(()) })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct FeedbackStats {
-    /// Observed answers.
-    pub answers: u64,
-    /// Answers that refused the call.
-    pub refused: u64,
-    /// Quotas in answers that had been overtaken by newer answers.
-    pub stale: u64,
-    /// Fields that could not be parsed.
-    pub malformed: u64,
-    /// How often all calls were paused after a refusal.
-    pub pauses: u64,
-    /// How often the limiter could not be paused or resumed, because its store did not answer.
-    pub failed: u64,
-}
-
 /// What to do with the limiter after an answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Action {
@@ -89,7 +56,8 @@ pub(super) struct State {
     exhausted_until: Nanos,
     /// The units of calls that were sent and not answered.
     in_flight: [u64; 4],
-    pub(super) stats: FeedbackStats,
+    /// Its counters; the rest is filled in where it is shown.
+    pub(super) shown: ServerState,
 }
 
 /// A quota that explains a refusal: the index of its unit, what the answer says of it, and the cost of the call in it.
@@ -110,7 +78,7 @@ impl State {
             cut_times: 0,
             exhausted_until: Nanos::ZERO,
             in_flight: [0; 4],
-            stats: FeedbackStats::default(),
+            shown: ServerState::default(),
         };
         state.close_or_open();
         state
@@ -119,7 +87,7 @@ impl State {
     /// Makes the bound for the next calls. Returns whether it has changed.
     pub(super) fn close_or_open(&mut self) -> bool {
         // Most servers say nothing, and refuse nothing.
-        let is_open = self.stats.answers > 0
+        let is_open = self.shown.answers > 0
             && self.paused_until == Nanos::ZERO
             && self.places.is_none()
             && !self.learner.is_on()
@@ -132,7 +100,7 @@ impl State {
             shut_until: self.paused_until,
             pace: self.learner.pace(),
             closed: self.gate.closed,
-            is_new: self.stats.answers == 0,
+            is_new: self.shown.answers == 0,
             places: self.places.as_ref().map_or(u64::MAX, Places::level),
         };
         gate.closed += u64::from(gate.closes(&self.gate));
@@ -152,6 +120,7 @@ impl State {
             meters: windows.filter_map(|(unit, window)| Some((unit, window.meter(now)?))).collect(),
             places: self.places.as_ref().map(Places::found),
             under_way: self.in_flight[Unit::Requests.index()],
+            ..self.shown.clone()
         }
     }
 
@@ -209,8 +178,8 @@ impl State {
         answer: &Answer,
         waiting: usize,
     ) -> Action {
-        self.stats.answers += 1;
-        self.stats.malformed += u64::from(answer.malformed);
+        self.shown.answers += 1;
+        self.shown.malformed += u64::from(answer.malformed);
         let (now, sent, units) = (observed.now, observed.sent.at, observed.sent.units);
         self.answered(units);
         let mut action = Action::default();
@@ -228,7 +197,7 @@ impl State {
             } else {
                 Order::Stale
             };
-            self.stats.stale += u64::from(order == Order::Stale);
+            self.shown.stale += u64::from(order == Order::Stale);
             any |= order != Order::Stale;
         }
         // 408: the call waited too long in a queue of the server.
@@ -318,7 +287,7 @@ impl State {
         is_news: bool,
         was_known: bool,
     ) -> Option<Duration> {
-        self.stats.refused += 1;
+        self.shown.refused += 1;
         let (now, sent) = (observed.now, observed.sent.at);
         let is_refused = answer.verdict == Verdict::Refused;
         // Calls that were in flight together are refused together.
@@ -371,7 +340,7 @@ impl State {
             return None;
         }
         self.paused_until = until;
-        self.stats.pauses += 1;
+        self.shown.pauses += 1;
         for &(index, meter, cost) in short {
             self.windows[index].close_until(observed, meter, cost, until);
         }

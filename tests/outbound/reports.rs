@@ -217,9 +217,9 @@ async fn an_answer_that_another_has_overtaken_is_stale() {
     let mut second = feedback.acquire(1).await.expect("a place");
     clock.advance(Duration::from_secs(1));
     second.observe(200u16, &[("x-ratelimit-remaining", "40"), ("x-ratelimit-reset", "20")]).await;
-    assert_eq!(feedback.stats().stale, 0);
+    assert_eq!(feedback.server_state().stale, 0);
     first.observe(200u16, &[("x-ratelimit-remaining", "41"), ("x-ratelimit-reset", "20")]).await;
-    assert_eq!(feedback.stats().stale, 1);
+    assert_eq!(feedback.server_state().stale, 1);
     assert_eq!(feedback.server_state().meters[0].1.remaining, Some(40));
 }
 

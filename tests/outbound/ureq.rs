@@ -52,7 +52,7 @@ fn a_limiter_that_learns_hears_the_responses() {
     let feedback = Feedback::new(of_one().0);
     let agent = agent(RateLimit::new(feedback.clone()), refused);
     assert_eq!(agent.get("http://a.example/").call().expect("a response").status(), 429);
-    assert_eq!(feedback.stats().refused, 1);
+    assert_eq!(feedback.server_state().refused, 1);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_status_that_is_an_error_is_learned_from_without_its_time() {
     let [learned] = learned.as_slice() else { panic!("{learned:?}") };
     assert_eq!(learned.server, "a.example");
     assert!(learned.feedback.rate().is_some());
-    assert_eq!(learned.feedback.stats().pauses, 0);
+    assert_eq!(learned.feedback.server_state().pauses, 0);
 }
 
 #[test]

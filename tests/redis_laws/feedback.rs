@@ -44,7 +44,7 @@ fn a_quota_that_one_process_used_up_holds_back_the_others_until_the_reset() {
     assert!(now(theirs.try_acquire((1, 1))).is_err());
     clock.advance(Duration::from_secs(20));
     assert_eq!(available(&theirs), (4_999, 10));
-    assert_eq!(ours.stats().failed, 0);
+    assert_eq!(ours.server_state().failed, 0);
 }
 
 #[test]

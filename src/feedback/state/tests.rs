@@ -49,14 +49,14 @@ fn while_calls_are_paused_an_answer_to_a_call_sent_before_the_refusal_is_stale()
     assert_eq!(hear(&mut state, (10, 20), &refused).pause, Some(Duration::from_secs(30)));
     let last_answer = |state: &State| remaining(state, 30).is_some();
     hear(&mut state, (19, 30), &left(50));
-    assert_eq!((state.stats.stale, last_answer(&state)), (1, false));
+    assert_eq!((state.shown.stale, last_answer(&state)), (1, false));
     hear(&mut state, (20, 30), &left(50));
-    assert_eq!((state.stats.stale, last_answer(&state)), (1, true));
+    assert_eq!((state.shown.stale, last_answer(&state)), (1, true));
 
     let mut state = fresh();
     hear(&mut state, (10, 20), &refused);
     hear(&mut state, (19, 320), &left(50));
-    assert_eq!((state.stats.stale, last_answer(&state)), (0, true), "the pause is over");
+    assert_eq!((state.shown.stale, last_answer(&state)), (0, true), "the pause is over");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_server_that_refuses_again_soon_after_its_time_gets_calls_more_slowly() {
         let refused = read(429, &[("retry-after", "10")]);
         hear(&mut state, (10, 10), &refused);
         hear(&mut state, (again - 1, again), &refused);
-        assert_eq!((state.stats.refused, state.stats.pauses), (2, 2));
+        assert_eq!((state.shown.refused, state.shown.pauses), (2, 2));
         assert!(state.learner.is_on());
         state.learner.rate().expect("it is learned").as_per_second()
     };
@@ -140,7 +140,7 @@ fn answers_and_fields_that_cannot_be_read_are_counted() {
         let fields = [("x-ratelimit-remaining", "many"), ("retry-after", "soon")];
         hear(&mut state, (now, now), &read(200, &fields));
     }
-    assert_eq!((state.stats.answers, state.stats.malformed), (3, 6));
+    assert_eq!((state.shown.answers, state.shown.malformed), (3, 6));
 }
 
 /// Nothing remains, and no time is named.

@@ -394,7 +394,7 @@ fn a_limiter_that_can_no_longer_be_paused_is_counted() {
     let mut call = block_on(feedback.acquire(1)).expect("granted");
     limiter.close();
     block_on(call.observe(429u16, &[("retry-after", "30")]));
-    assert_eq!((feedback.stats().pauses, feedback.stats().failed), (1, 1));
+    assert_eq!((feedback.server_state().pauses, feedback.server_state().failed), (1, 1));
 }
 
 /// As the middleware reports it.

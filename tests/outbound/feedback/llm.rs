@@ -315,7 +315,7 @@ async fn far_too_high<L: OwnedLimiter<Cost = u32>>(
     workers.iter().for_each(JoinHandle::abort);
     let [taken, refused] = [&tally[0], &tally[1]].map(|count| count.load(Ordering::Relaxed));
     let share = 100 * taken / (20 * span.as_secs());
-    println!("{says:?}: {share} % in {span:?}, {refused} refused, {:?}", feedback.stats());
+    println!("{says:?}: {share} % in {span:?}, {refused} refused, {:?}", feedback.server_state());
     (share, refused)
 }
 

@@ -132,7 +132,10 @@ async fn teaches(style: Style, reset: Reset) {
     assert!(refused > 10_000, "{style:?}: {refused} refused without feedback");
     let feedback = learning(1);
     let (taken, refused, late) = start(&server(), &feedback, CLIENTS, (SPAN, LEARNED)).await;
-    println!("{style:?} {reset:?}: {taken} taken, {refused} refused, {:?}", feedback.stats());
+    println!(
+        "{style:?} {reset:?}: {taken} taken, {refused} refused, {:?}",
+        feedback.server_state()
+    );
     assert_eq!(late, 0, "{style:?} {reset:?}");
     // Four calls go before the first answer.
     assert!(refused <= 1, "{style:?} {reset:?}: {refused} refused");
@@ -195,7 +198,7 @@ async fn a_server_that_lies_is_not_hammered() {
     let server = Arc::new(Server::new(Style::Liar, Reset::All, 50, WINDOW));
     let feedback = learning(1);
     let (taken, refused, late) = start(&server, &feedback, CLIENTS, (SPAN, LEARNED)).await;
-    println!("liar: {taken} taken, {refused} refused, {late} late, {:?}", feedback.stats());
+    println!("liar: {taken} taken, {refused} refused, {late} late, {:?}", feedback.server_state());
     assert!(taken >= 250, "{taken}");
     assert!(late * 5 <= taken, "{late} refused of {taken}");
 }

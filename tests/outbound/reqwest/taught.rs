@@ -95,7 +95,7 @@ async fn a_limiter_that_learns_hears_the_responses() {
         let feedback = Feedback::new(RateLimiter::with_clock(log, ManualClock::auto_advance()));
         let client = told(change(RateLimit::new(feedback.clone())));
         assert_eq!(refused_for(&client, "http://a.org/429/600").await, None);
-        assert_eq!(feedback.stats().refused, 1);
+        assert_eq!(feedback.server_state().refused, 1);
         assert_eq!(refused_for(&client, "http://a.org/200/0").await, Some(600));
     }
     assert_eq!(JUDGED.load(Ordering::Relaxed), 1, "a response is judged once");
@@ -104,7 +104,7 @@ async fn a_limiter_that_learns_hears_the_responses() {
     let client = client(RateLimit::new(feedback.clone()));
     // Nothing listens there.
     client.get("http://127.0.0.1:1/").send().await.expect_err("no connection");
-    assert_eq!(feedback.stats().answers, 1, "that there is none is an answer");
+    assert_eq!(feedback.server_state().answers, 1, "that there is none is an answer");
     // A middleware inside has not sent the call.
     let none = RateLimiter::with_clock(InFlight::new(1), ManualClock::new());
     let _place = none.try_acquire(1).expect("free");
@@ -112,7 +112,7 @@ async fn a_limiter_that_learns_hears_the_responses() {
     let client = ClientBuilder::new(reqwest::Client::new());
     let client = client.with(RateLimit::new(feedback.clone())).with(inside).build();
     client.get("http://a.org/").send().await.expect_err("no place");
-    assert_eq!(feedback.stats().answers, 1, "and says nothing of the server");
+    assert_eq!(feedback.server_state().answers, 1, "and says nothing of the server");
 }
 
 /// A 429 with a body that begins, and then breaks off or stalls.

@@ -39,7 +39,7 @@ async fn a_feedback_in_the_layer_hears_each_response() {
         async |_: Request<()>| Ok::<_, Infallible>(says(429, &[("retry-after", "7")])),
     ));
     let response = service.clone().oneshot(get("/")).await.expect("sent");
-    assert_eq!((response.status().as_u16(), feedback.stats().refused), (429, 1));
+    assert_eq!((response.status().as_u16(), feedback.server_state().refused), (429, 1));
     let error = service.oneshot(get("/")).await.expect_err("paused");
     assert_eq!(refused_for(&error), Some(Duration::from_secs(7)));
 }
@@ -165,7 +165,7 @@ async fn responses_of_reqwest_hold_the_grant_and_teach() {
         Ok::<_, Infallible>(reqwest::Response::from(says(429, &[])))
     }));
     service.oneshot("any request").await.expect("an answer");
-    assert_eq!(feedback.stats().refused, 1);
+    assert_eq!(feedback.server_state().refused, 1);
 }
 
 /// As one limiter of two in one decision.
@@ -180,5 +180,5 @@ async fn a_feedback_beside_another_limiter_hears_as_well() {
     service.clone().oneshot(get("/")).await.expect("sent");
     let error = service.oneshot(get("/")).await.expect_err("paused");
     assert_eq!(refused_for(&error), Some(Duration::from_secs(7)));
-    assert_eq!(feedback.stats().refused, 1);
+    assert_eq!(feedback.server_state().refused, 1);
 }
