@@ -14,7 +14,7 @@
 //! | `tollgate_pauses_total` | counter | pauses that began or were made longer |
 //! | `tollgate_waited_microseconds_total` | counter | the exact sum of the waits of all granted calls |
 //! | `tollgate_waiting` | gauge | callers in the queue now |
-//! | `tollgate_rate` | gauge | permits a second: of several limits the lowest, and what a `Feedback` has learned |
+//! | `tollgate_rate` | gauge | permits a second: of several limits the lowest, and what a `Feedback` has learned; not of a limiter with keys |
 //! | `tollgate_permits` | gauge | permits that are free now, not the capacity; not of a limiter with keys, and not over Redis, which would take a request |
 //! | `tollgate_wait_seconds` | histogram | the wait of each caller that waited and took its grant, recorded as up to twice too long; see [below](#waits) |
 //! | `tollgate_limited_by_total` | counter | callers that waited for a limit of a composed policy, with the label `part`, such as "limit 2 of 3, in-flight" |
