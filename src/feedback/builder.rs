@@ -199,8 +199,8 @@ impl<L: OwnedLimiter> Feedback<L> {
 
 impl Feedback<RateLimiter<Unlimited>> {
     /// Finds what a server bears, from this rate on, without a limit of one's own. Set more with the
-    /// [builder](Self::builder) around a limiter of [`Unlimited`], or of [`InFlight`](crate::InFlight) to have only so many
-    /// calls under way.
+    /// [builder](Self::builder) around a limiter of [`Unlimited`], or of [`InFlight`](crate::InFlight) to bound the calls
+    /// under way.
     ///
     /// ```
     /// use tollgate::feedback::Feedback;

@@ -88,7 +88,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> RateLimiterBuilder<KeyedRateLimit
         Self { own: Keyed { absent_is_new: is_new, ..self.own }, ..self }
     }
 
-    /// The maximum number of waiters of each tenant at a key; as that of [one limit](RateLimiterBuilder::max_waiters_per_tenant).
+    /// The maximum number of waiters of each tenant at a key; see [one limit](RateLimiterBuilder::max_waiters_per_tenant).
     pub fn max_waiters_per_tenant(self, waiters: usize) -> Self {
         Self { bounds: Bounds { waiters_per_tenant: waiters, ..self.bounds }, ..self }
     }

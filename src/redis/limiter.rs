@@ -472,7 +472,7 @@ impl<P: Scripted + fmt::Debug, C: Connection> fmt::Debug for RedisRateLimiter<P,
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct KeyState<P: Policy> {
-    /// The policy of this process, or that of the key if it has a higher rank.
+    /// The policy of this process, or the key's policy if it has a higher rank.
     pub policy: P,
     /// The permits that are left for the whole fleet.
     pub quota: Quota<P::Cost>,

@@ -65,14 +65,14 @@ struct Current {
 
 type Renewal = watch::Receiver<Option<Result<Arc<MultiplexedConnection>, StoreError>>>;
 
-/// Tries a connection by an echo. Any error of the server is an answer.
-async fn answers(connection: &MultiplexedConnection, key: &str, time: Duration) -> bool {
+/// Tries a connection by an echo, which charges nothing. Any error of the server is an answer. `false`: it is out of step.
+async fn answers(connection: MultiplexedConnection, key: &str) -> Result<bool, RedisError> {
     let number = next_number();
-    let echoed = timeout(time, send(connection.clone(), echo(key, number))).await;
-    echoed.is_ok_and(|echoed| match echoed {
-        Ok(value) => is_echo(&value, number),
-        Err(error) => error.code().is_some(),
-    })
+    match send(connection, echo(key, number)).await {
+        Ok(value) => Ok(is_echo(&value, number)),
+        Err(error) if error.code().is_some() => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 impl Reconnecting {
@@ -189,8 +189,12 @@ impl Reconnecting {
         let (this, old) = (self.clone(), current.open.clone());
         let (key, time) = (Arc::clone(&request.key), request.deadline / 2);
         spawn(async move {
-            let outcome = match old {
-                Some(open) if answers(&open, &key, time).await => Ok(open),
+            let answer = match &old {
+                Some(open) => timeout(time, answers((**open).clone(), &key)).await.ok(),
+                None => None,
+            };
+            let outcome = match (old, answer) {
+                (Some(open), Some(Ok(true))) => Ok(open),
                 _ => this.connect(&key).await,
             };
             *this.state.current.lock() = Current { open: outcome.clone().ok(), renewal: None };
@@ -199,14 +203,11 @@ impl Reconnecting {
         renewal
     }
 
-    /// It is made once the server replies to something that charges nothing, as redis-rs itself may send nothing.
+    /// It is made once the server answers, as redis-rs itself may send nothing.
     async fn connect(&self, key: &str) -> Result<Arc<MultiplexedConnection>, StoreError> {
         let connecting = async {
             let connection = (self.state.connect)().await?;
-            match send(connection.clone(), echo(key, next_number())).await {
-                Err(error) if error.code().is_none() => Err(error),
-                _ => Ok(connection),
-            }
+            answers(connection.clone(), key).await.map(|_| connection)
         };
         let connected = timeout(self.connect_timeout, connecting).await;
         let connection = connected.map_err(|_| not_connected(self.connect_timeout))??;
