@@ -157,21 +157,7 @@ pub use limiter::{
 pub use observe::Event;
 pub use park::block_on;
 pub use part::Part;
-#[cfg(feature = "config")]
-pub use policy::any::{AllOf, AnyPolicy};
-pub use policy::fixed_window::FixedWindow;
-pub use policy::gcra::Gcra;
-pub use policy::in_flight::InFlight;
-pub use policy::leaky_bucket::LeakyBucket;
-pub use policy::lock_out::LockOut;
-pub use policy::parts::Same;
-pub use policy::sliding_window::{SlidingWindowCounter, SlidingWindowLog};
-pub use policy::smooth_bursty::SmoothBursty;
-pub use policy::smooth_warming_up::SmoothWarmingUp;
-pub use policy::state;
-pub use policy::token_bucket::TokenBucket;
-pub use policy::unlimited::Unlimited;
-pub use policy::{Cost, Policy, Quota, Rated, Ready};
+pub use policy::*;
 pub use rate_limiter::builder::RateLimiterBuilder;
 pub use rate_limiter::{Grant, RateLimiter};
 pub use stats::{Stats, Waits};

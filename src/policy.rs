@@ -28,11 +28,25 @@ pub(crate) mod unlimited;
 
 use std::time::Duration;
 
-use crate::units::{Nanos, Rate};
+use crate::units::Nanos;
+#[cfg(feature = "config")]
+pub use any::{AllOf, AnyPolicy};
 pub use cost::Cost;
+pub use fixed_window::FixedWindow;
+pub use gcra::Gcra;
+pub use in_flight::InFlight;
+pub use leaky_bucket::LeakyBucket;
+pub use lock_out::LockOut;
+pub use parts::Same;
+pub use rated::Rated;
 pub use ready::Ready;
 pub(crate) use rule::{Asked, Limit, PolicyExt, RuleEvent};
 pub use rule::{Policy, Quota};
+pub use sliding_window::{SlidingWindowCounter, SlidingWindowLog};
+pub use smooth_bursty::SmoothBursty;
+pub use smooth_warming_up::SmoothWarmingUp;
+pub use token_bucket::TokenBucket;
+pub use unlimited::Unlimited;
 
 /// What the file of a rule imports.
 mod prelude {
@@ -52,22 +66,4 @@ pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
 pub(crate) fn check_span(span: Duration, what: &str) {
     assert!(!span.is_zero(), "{what} must not be zero");
     assert!(span <= Nanos::HORIZON, "{what} must not exceed 146 years");
-}
-
-/// A policy with one steady rate: its limiter has [`set_rate`](crate::RateLimiter::set_rate).
-///
-/// ```
-/// use tollgate::{Rate, Rated, SmoothBursty};
-///
-/// let policy = SmoothBursty::new(Rate::per_second(5.0)).with_rate(Rate::per_second(7.0));
-/// assert_eq!(policy.rate(), Rate::per_second(7.0));
-/// ```
-#[diagnostic::on_unimplemented(note = "windows and compositions change by `set_policy`")]
-pub trait Rated: Policy {
-    /// The rate of permits when no permits are stored.
-    fn rate(&self) -> Rate;
-
-    /// The same policy at another rate.
-    #[must_use]
-    fn with_rate(self, rate: Rate) -> Self;
 }

@@ -9,38 +9,12 @@ use crate::clock::Clock;
 use crate::policy::any::{AllOf, AnyPolicy};
 use crate::policy::in_flight::InFlight;
 use crate::policy::lock_out::LockOut;
-use crate::policy::parameters::{Kind, Parameter, Parameters, Type, Value};
+use crate::policy::parameters::{
+    Kind, LOCK_OUT, METER, OPTIONS, Parameter, Parameters, QUEUE, Type, Value, Words,
+};
 use crate::policy::unlimited::Unlimited;
 use crate::units::Rate;
 use crate::units::text::{Cursor, Fault, Per, Span};
-
-/// The words of an option, the kind of policy that it makes of the limit, and the parameter whose value follows the words.
-type Words = (&'static str, Option<Kind>, Parameter);
-
-const OPTIONS: &[Words] = &[
-    ("burst", Some(Kind::TokenBucket), Parameter::Capacity),
-    ("initial", None, Parameter::Initial),
-    ("refill every", None, Parameter::RefillEvery),
-    ("fixed window", Some(Kind::FixedWindow), Parameter::Window),
-    ("aligned", None, Parameter::Aligned),
-    // Without buckets it is a log.
-    ("sliding window", Some(Kind::SlidingWindowCounter), Parameter::Window),
-    ("buckets", None, Parameter::Buckets),
-    ("max burst", Some(Kind::SmoothBursty), Parameter::MaxBurst),
-    ("warm up", Some(Kind::SmoothWarmingUp), Parameter::WarmUp),
-    ("cold factor", None, Parameter::ColdFactor),
-    ("gcra", Some(Kind::Gcra), Parameter::Burst),
-    (QUEUE, Some(Kind::LeakyBucket), Parameter::Capacity),
-    (METER, Some(Kind::LeakyBucket), Parameter::Capacity),
-    ("catch up", None, Parameter::CatchUp),
-    (LOCK_OUT, None, Parameter::Duration),
-];
-
-/// The two kinds of a leaky bucket.
-const QUEUE: &str = "queue";
-const METER: &str = "meter";
-
-const LOCK_OUT: &str = "lock out";
 
 /// The words of places in flight; the first is written.
 const IN_FLIGHT: [&str; 3] = ["in flight", "at once", "concurrent"];

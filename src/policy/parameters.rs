@@ -209,6 +209,34 @@ rules! {
         => Unlimited;
 }
 
+/// The words of an option, the kind of policy that it makes of the limit, and the parameter whose value follows the words.
+pub(crate) type Words = (&'static str, Option<Kind>, Parameter);
+
+pub(crate) const OPTIONS: &[Words] = &[
+    ("burst", Some(Kind::TokenBucket), Parameter::Capacity),
+    ("initial", None, Parameter::Initial),
+    ("refill every", None, Parameter::RefillEvery),
+    ("fixed window", Some(Kind::FixedWindow), Parameter::Window),
+    ("aligned", None, Parameter::Aligned),
+    // Without buckets it is a log.
+    ("sliding window", Some(Kind::SlidingWindowCounter), Parameter::Window),
+    ("buckets", None, Parameter::Buckets),
+    ("max burst", Some(Kind::SmoothBursty), Parameter::MaxBurst),
+    ("warm up", Some(Kind::SmoothWarmingUp), Parameter::WarmUp),
+    ("cold factor", None, Parameter::ColdFactor),
+    ("gcra", Some(Kind::Gcra), Parameter::Burst),
+    (QUEUE, Some(Kind::LeakyBucket), Parameter::Capacity),
+    (METER, Some(Kind::LeakyBucket), Parameter::Capacity),
+    ("catch up", None, Parameter::CatchUp),
+    (LOCK_OUT, None, Parameter::Duration),
+];
+
+/// The two kinds of a leaky bucket.
+pub(crate) const QUEUE: &str = "queue";
+pub(crate) const METER: &str = "meter";
+
+pub(crate) const LOCK_OUT: &str = "lock out";
+
 fn nanos(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::rules::{Rules, kind};
+use super::rules::Rules;
 use crate::part::each_rule;
 use crate::policy::any::AnyPolicy;
 use crate::policy::parameters::{Kind, Parameter, Type, Value};
@@ -13,6 +13,25 @@ use crate::{
     FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, Nanos, Policy, Rate, Rated, Same,
     SlidingWindowCounter, SlidingWindowLog, SmoothBursty, SmoothWarmingUp, TokenBucket,
 };
+
+/// The kinds of rules, as `limit.lua` names them.
+pub(super) mod kind {
+    pub(crate) const BURSTY: u8 = b'b';
+    pub(crate) const WARMING: u8 = b'w';
+    pub(crate) const BUCKET: u8 = b't';
+    pub(crate) const FIXED: u8 = b'f';
+    pub(crate) const SLIDING: u8 = b's';
+    pub(crate) const IN_FLIGHT: u8 = b'p';
+    pub(crate) const LOCK_OUT: u8 = b'o';
+    pub(crate) const IN_ORDER: u8 = b'i';
+
+    /// Those for which the script has a short way.
+    pub(crate) const ALONE: [u8; 4] = [BURSTY, WARMING, BUCKET, FIXED];
+
+    /// The last parameter of a smooth rule that is a queue, and of a bucket that is a meter.
+    pub(crate) const QUEUE: f64 = 1.0;
+    pub(crate) const METER: f64 = -1.0;
+}
 
 /// A [`Policy`] that also runs in a Redis server: all policies of this crate but
 /// [`Unlimited`](crate::Unlimited), [`AnyPolicy`] and [`AllOf`](crate::AllOf).

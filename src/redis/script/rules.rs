@@ -1,21 +1,6 @@
 //! A policy as the script takes it: a list of rules, without nesting.
 
-/// The kinds of rules, as `limit.lua` names them.
-pub(super) mod kind {
-    pub(crate) const BURSTY: u8 = b'b';
-    pub(crate) const WARMING: u8 = b'w';
-    pub(crate) const BUCKET: u8 = b't';
-    pub(crate) const FIXED: u8 = b'f';
-    pub(crate) const SLIDING: u8 = b's';
-    pub(crate) const IN_FLIGHT: u8 = b'p';
-    pub(crate) const LOCK_OUT: u8 = b'o';
-    pub(crate) const IN_ORDER: u8 = b'i';
-
-    /// The last parameter of a smooth rule that is a queue, and of a bucket that is a meter.
-    pub(crate) const QUEUE: f64 = 1.0;
-    pub(crate) const METER: f64 = -1.0;
-}
-use kind::{BUCKET, BURSTY, IN_ORDER, LOCK_OUT, METER, QUEUE, SLIDING};
+use super::policies::kind::{BUCKET, BURSTY, IN_ORDER, LOCK_OUT, METER, QUEUE, SLIDING};
 
 /// The rules of a policy. A part of several limits is one or more of them.
 #[derive(Clone, Debug, PartialEq)]

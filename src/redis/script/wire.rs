@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::policies::Scripted;
-use super::rules::{Rules, kind};
+use super::policies::kind;
+use super::rules::Rules;
 use crate::policy::Cost;
 
 /// The higher rank is in force: the version that the code gives, then the generation of the policy that was set.
@@ -68,9 +69,8 @@ impl PolicyHeader {
 
     /// The kind of the rule if it is one for which the script has a short way.
     fn alone(&self) -> Option<u8> {
-        use kind::{BUCKET, BURSTY, FIXED, WARMING};
         let [rule] = self.rules.list[..] else { return None };
-        let is_short = [BURSTY, WARMING, BUCKET, FIXED].contains(&rule.kind);
+        let is_short = kind::ALONE.contains(&rule.kind);
         (self.rank == (0, 0) && is_short).then_some(rule.kind)
     }
 }
