@@ -14,6 +14,7 @@ pub(crate) mod lock_out;
 #[cfg(feature = "config")]
 pub(crate) mod parameters;
 pub(crate) mod parts;
+pub(crate) mod prelude;
 pub(crate) mod rated;
 mod ready;
 mod refund_levels;
@@ -22,13 +23,9 @@ pub(crate) mod schedule;
 pub(crate) mod sliding_window;
 pub(crate) mod smooth_bursty;
 pub(crate) mod smooth_warming_up;
-pub mod state;
 pub(crate) mod token_bucket;
 pub(crate) mod unlimited;
 
-use std::time::Duration;
-
-use crate::units::Nanos;
 #[cfg(feature = "config")]
 pub use any::{AllOf, AnyPolicy};
 pub use cost::Cost;
@@ -38,32 +35,17 @@ pub use in_flight::InFlight;
 pub use leaky_bucket::LeakyBucket;
 pub use lock_out::LockOut;
 pub use parts::Same;
-pub use rated::Rated;
 pub use ready::Ready;
 pub(crate) use rule::{Asked, Limit, PolicyExt, RuleEvent};
-pub use rule::{Policy, Quota};
+pub use rule::{Policy, Quota, Rated};
 pub use sliding_window::{SlidingWindowCounter, SlidingWindowLog};
 pub use smooth_bursty::SmoothBursty;
 pub use smooth_warming_up::SmoothWarmingUp;
 pub use token_bucket::TokenBucket;
 pub use unlimited::Unlimited;
 
-/// What the file of a rule imports.
-mod prelude {
-    pub(super) use super::rule::{Facts, RuleEvent};
-    pub(super) use super::{Policy, Rated, Ready, TWO_TICKS, check_span};
-    pub(super) use crate::error::ExceedsCapacity;
-    pub(super) use crate::part::Kind;
-    pub(super) use crate::units::{Nanos, Rate, saturating_nanos};
-    pub(super) use std::time::Duration;
-}
-
-/// Two ticks of a timer that fires each millisecond.
-pub(crate) const TWO_TICKS: Duration = Duration::from_millis(2);
-
-/// Checks a span of time in the parameters of a policy. It must not be zero, or the limit would be void.
-#[track_caller]
-pub(crate) fn check_span(span: Duration, what: &str) {
-    assert!(!span.is_zero(), "{what} must not be zero");
-    assert!(span <= Nanos::HORIZON, "{what} must not exceed 146 years");
+/// What a policy of your own may need: the types in the signatures of [`Policy`](crate::Policy). States and receipts of the
+/// policies of this crate are `<P as Policy>::State` and `<P as Policy>::Receipt`.
+pub mod state {
+    pub use super::rule::{Asked, Facts, Limit, OneRate, PolicyExt, RuleEvent};
 }

@@ -14,8 +14,9 @@ use std::time::Duration;
 use super::learner::Pace;
 use crate::error::ExceedsCapacity;
 use crate::part::{Kind, Part};
+use crate::policy::prelude::TWO_TICKS;
 use crate::policy::state::Facts;
-use crate::policy::{Asked, Limit, Policy, Ready, RuleEvent, TWO_TICKS};
+use crate::policy::{Asked, Limit, Policy, Ready, RuleEvent};
 use crate::units::Nanos;
 
 /// Requests, tokens, input tokens, output tokens.

@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
+use super::Policy;
 use super::any::AnyPolicy;
-use super::{Policy, TWO_TICKS};
+use super::prelude::TWO_TICKS;
 pub(crate) use crate::part::Kind;
 use crate::units::{Nanos, Rate};
 use crate::{

@@ -4,24 +4,6 @@ pub(super) use super::prelude::*;
 pub(super) use super::rule::OneRate;
 pub(super) use super::schedule::{RateReceipt, RateState, Schedule};
 
-/// A policy with one steady rate: its limiter has [`set_rate`](crate::RateLimiter::set_rate).
-///
-/// ```
-/// use tollgate::{Rate, Rated, SmoothBursty};
-///
-/// let policy = SmoothBursty::new(Rate::per_second(5.0)).with_rate(Rate::per_second(7.0));
-/// assert_eq!(policy.rate(), Rate::per_second(7.0));
-/// ```
-#[diagnostic::on_unimplemented(note = "windows and compositions change by `set_policy`")]
-pub trait Rated: Policy {
-    /// The rate of permits when no permits are stored.
-    fn rate(&self) -> Rate;
-
-    /// The same policy at another rate.
-    #[must_use]
-    fn with_rate(self, rate: Rate) -> Self;
-}
-
 /// Implements all that follows from the schedule of a type with a `rate`, a `catch_up` and a `schedule`.
 ///
 /// - `$schedule`: made of its other parameters

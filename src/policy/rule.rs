@@ -431,6 +431,24 @@ pub trait PolicyExt: Policy {
 
 impl<P: Policy> PolicyExt for P {}
 
+/// A policy with one steady rate: its limiter has [`set_rate`](crate::RateLimiter::set_rate).
+///
+/// ```
+/// use tollgate::{Rate, Rated, SmoothBursty};
+///
+/// let policy = SmoothBursty::new(Rate::per_second(5.0)).with_rate(Rate::per_second(7.0));
+/// assert_eq!(policy.rate(), Rate::per_second(7.0));
+/// ```
+#[diagnostic::on_unimplemented(note = "windows and compositions change by `set_policy`")]
+pub trait Rated: Policy {
+    /// The rate of permits when no permits are stored.
+    fn rate(&self) -> Rate;
+
+    /// The same policy at another rate.
+    #[must_use]
+    fn with_rate(self, rate: Rate) -> Self;
+}
+
 /// A rule with one steady rate, whose state is one position: a limiter keeps it in an atomic word, and a table of keys in
 /// 63 bits. Functions in a constant, so that no other rule has code of the words.
 #[derive(Debug)]

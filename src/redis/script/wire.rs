@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::policies::Scripted;
-use super::policies::kind;
-use super::rules::Rules;
+use super::policies::{Rules, kind};
 use crate::policy::Cost;
 
 /// The higher rank is in force: the version that the code gives, then the generation of the policy that was set.
