@@ -267,7 +267,7 @@ impl Alarm {
             self.set_elsewhere();
             return false;
         }
-        self.enter(Some(due));
+        self.replace_in_list(Some(due));
         // After that: a clock that is moved later finds the alarm.
         matches!(&self.clock.0, Kind::Manual(clock) if due <= clock.now())
     }
@@ -278,7 +278,7 @@ impl Alarm {
         let (Kind::Tokio(clock), Some(tasks)) = (&self.clock.0, &self.tasks) else { return };
         let due = *tasks.due.borrow();
         if let Some(due) = due.filter(|_| tasks.elsewhere) {
-            self.enter(Some(clock.system_time(due)));
+            self.replace_in_list(Some(clock.system_time(due)));
         }
     }
 
@@ -324,13 +324,13 @@ impl Alarm {
 
     fn leave(&mut self) {
         if self.id.is_some() {
-            self.enter(None);
+            self.replace_in_list(None);
         }
     }
 
     /// In place of what is set in the list.
     #[inline(never)]
-    fn enter(&mut self, due: Option<Nanos>) {
+    fn replace_in_list(&mut self, due: Option<Nanos>) {
         let (old, new) = (self.id.take(), due.map(|due| (due, self.line.clone())));
         self.id = match &self.clock.0 {
             Kind::Manual(clock) => clock.shared.alarms.lock().replace(old, new),

@@ -3,21 +3,21 @@
 //! The way of a call, and who charges it:
 //!
 //! ```text
-//! Caller::decide ── Line::decide ─┬─ rates: Word::attempt, a compare-exchange ────────── granted or refused
-//!                                 └─ other rules: inner::decide, under the mutex ─────── granted or refused
-//!      │ neither
+//! Caller::decide ── Line::decide ─┬─ a rate whose word is open: Word::attempt ────────── granted or refused
+//!                                 └─ no rate: inner::decide, under the mutex ─────────── granted or refused
+//!      │ neither: callers wait, a pause, a rate whose word is locked or absent
 //! Line::enter ── Inner::enter ────┬─ nobody ahead: inner::decide ─────────────────────── granted or refused
 //!                                 └─ WaitQueue::join; the task sleeps
 //!      │ any use of the mutex, and the clock's alarm for the next grant (Line::sound)
 //! Inner::pump ── grant_due ────────  the head, as of the time at which it was ready ──── granted
-//!      │ WaitQueue::wake, after the unlock
+//!      │ WaitQueue::wake_after_unlock
 //! Line::poll ── take_outcome
 //! ```
 //!
 //! A caller is charged when it is granted, not when it arrives. So leaving the queue is free and moves all
 //! later callers up, a change of rate or a pause re-times the whole queue, and small requests do not starve a
-//! big one. No caller depends on another one being polled: each use of the mutex grants all that is due
-//! ([`Inner::pump`]), and the clock's alarm uses it when the next grant is due. Wakers are called after the mutex is
+//! big one. No caller depends on another one being polled: each [`with_lock`](Line::with_lock) grants all that is
+//! due ([`Inner::pump`]), and so does the clock's alarm when the next grant is due. Wakers are called after the mutex is
 //! released.
 
 mod inner;
@@ -50,7 +50,7 @@ use word::Word;
 /// the observer. Clones of a limiter share one.
 pub(crate) struct Line<P: Policy> {
     pub(crate) clock: Clock,
-    /// `None` if the mutex decides all calls.
+    /// `None` if the rule is no rate, or the limiter is a key's. It stays locked for a bucket that is refilled in steps.
     word: Option<Box<Word>>,
     /// Counts what the word decided. Not in the cache line of the word, which other processors read.
     counters: Counters,
@@ -94,8 +94,8 @@ impl<P: Policy> Line<P> {
 
 /// What callers ask.
 impl<P: Policy> Line<P> {
-    /// Decides a call at once if possible: by the word if the rule is a rate, otherwise under the mutex.
-    /// `None`: not decided here; [`enter`](Self::enter) does, for example because this caller or others have to wait.
+    /// Decides a call at once if possible: by the word if the rule is a rate and the word is open, under the mutex if it is no
+    /// rate. `None`: not decided here; [`enter`](Self::enter) does, for example because this caller or others have to wait.
     // Inlined, so that the answer stays in registers: a grant that is dropped at once is then never built.
     #[inline(always)]
     pub(crate) fn decide(&self, cost: P::Cost, max_wait: Option<Duration>) -> Decided<P> {
@@ -131,7 +131,7 @@ impl<P: Policy> Line<P> {
         if !inner.is_quiet(now) {
             return None;
         }
-        let decided = inner.decide(now, cost, max_wait)?;
+        let decided = inner.decide_and_count(now, cost, max_wait)?;
         inner.stats.refused += u64::from(decided.is_err());
         Some(decided)
     }
@@ -205,7 +205,7 @@ impl<P: Policy> Line<P> {
 /// The mutex.
 impl<P: Policy> Line<P> {
     /// Locks, grants what is due, runs `act`, grants what is due after it, sets the alarm, unlocks and wakes:
-    /// the one way to change something that takes longer.
+    /// the one way to change more than [`decide_by_mutex`](Self::decide_by_mutex) and a release do.
     pub(crate) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
         let (result, after_unlock) = self.locked(act);
         after_unlock.run();

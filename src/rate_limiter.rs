@@ -41,8 +41,9 @@ use crate::wait_queue::{End, Tenant};
 /// A caller is charged when it is granted. Giving up is free: a dropped future leaves the queue and
 /// takes nothing. No waiter depends on another future being polled. A call that need not wait is
 /// decided without a lock for [`SmoothBursty`](crate::SmoothBursty),
-/// [`TokenBucket`](crate::TokenBucket) and [`Gcra`](crate::Gcra), except at most 64 calls in the time
-/// in which the bucket fills, and under a mutex for the other policies.
+/// [`TokenBucket`](crate::TokenBucket) (unless it is refilled in steps), [`LeakyBucket`](crate::LeakyBucket) and
+/// [`Gcra`](crate::Gcra), except at most 64 calls in the time in which the bucket fills, and under a mutex for the other
+/// policies.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -139,7 +140,7 @@ impl<P: Policy> RateLimiter<P> {
     ///
     /// # Cancel safety
     ///
-    /// As [`acquire`](Self::acquire). A caller that leaves does not cost its tenant a turn.
+    /// As [`acquire`](Self::acquire). A caller that leaves before it is granted does not cost its tenant a turn.
     ///
     /// ```
     /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};

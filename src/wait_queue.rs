@@ -436,7 +436,7 @@ impl<T: Waits> WaitQueue<T> {
     }
 
     /// Wakes a waiter after the lock is released.
-    pub(crate) fn wake(&mut self, id: WaiterId) {
+    pub(crate) fn wake_after_unlock(&mut self, id: WaiterId) {
         let waker = self.take_waker(id);
         self.wakers.wakes.push(waker);
     }

@@ -34,7 +34,7 @@ pub(crate) trait OnAlarm: Send + Sync {
     fn wake_all(&self);
 }
 
-/// What an alarm needs besides the clock. Called without a lock.
+/// Starts the task of a tokio runtime that sounds an alarm there, or sounds one whose time has passed. Called without a lock.
 pub(crate) type TimerTask = Box<dyn FnOnce() + Send>;
 
 /// Calls a limiter whose alarm went off, where no caller is to get its panic. Adds the callers to be woken to

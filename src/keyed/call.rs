@@ -1,6 +1,6 @@
 //! How a call at a key is decided.
 //!
-//! [`decide`](Call::decide) decides most calls: the key is there, and its word says whether the permits are ready. All
+//! [`decide`](Call::decide) decides most calls of a borrowed key: the key is there, and its word says whether the permits are ready. All
 //! others [`arrive`](Call::arrive): they add the key to the table, are decided by its state, or wait in the queue of its
 //! limiter.
 
@@ -93,7 +93,7 @@ where
         cost: P::Cost,
         max_wait: Option<Duration>,
     ) -> Result<GrantOrWait<'t, P>, Error> {
-        let (mut shard, bucket) = self.enter(false)?;
+        let (mut shard, bucket) = self.find_or_add(false)?;
         match shard.decide(bucket, cost, max_wait) {
             Some(charge) => Ok(Ok(self.grant(self.place().1, shard, cost, charge?))),
             None => Ok(Err(RateLimiter::of_line(shard.line(bucket)))),
@@ -103,12 +103,12 @@ where
     /// The limiter of the key, made if it has none. `closes`: for a caller that closes the key, which needs no room and no
     /// open table.
     pub(super) fn line(&self, closes: bool) -> Result<Arc<Line<P>>, Error> {
-        let (mut shard, bucket) = self.enter(closes)?;
+        let (mut shard, bucket) = self.find_or_add(closes)?;
         Ok(shard.line(bucket))
     }
 
     /// Finds the key, or puts it into the table. Returns its bucket.
-    fn enter(&self, closes: bool) -> Result<(Locked<'t, Q::Owned, P>, usize), Error> {
+    fn find_or_add(&self, closes: bool) -> Result<(Locked<'t, Q::Owned, P>, usize), Error> {
         let Self { table, key } = *self;
         let (hash, part) = self.place();
         let max_keys = if closes { usize::MAX } else { table.common.options.max_keys };

@@ -7,6 +7,7 @@
 //! keys from any. A shard knows from when on one of its keys may be idle, and looks at none before.
 
 use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -139,9 +140,13 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> Table<K, P> {
     /// Puts all keys under another rule, shard by shard.
     pub(super) fn set_rule(&self, rule: Rule<K, P>) {
         let (rule, one_at_a_time) = (Arc::new(rule), self.changing.lock());
-        let changed: Vec<_> = self.each(|shard| shard.set_rule(&rule)).collect();
+        let mut changed = Vec::new();
+        // The function of a key may panic: callers that were granted at others are woken all the same.
+        let change = || changed.extend(self.each(|shard| shard.set_rule(&rule)));
+        let result = catch_unwind(AssertUnwindSafe(change));
         drop(one_at_a_time);
         changed.into_iter().flat_map(|(after, _old)| after).for_each(AfterUnlock::run);
+        result.unwrap_or_else(|panic| resume_unwind(panic));
     }
 
     /// Lets no caller in at any key. Returns the limiters, at which callers may wait.

@@ -16,7 +16,8 @@ use crate::park::block_on;
 use crate::policy::Cost;
 use crate::wait_queue::Tenant;
 
-/// What the callers of a [`Limiter`](crate::Limiter) ask for and get. The trait is sealed.
+/// What the callers of a [`Limiter`](crate::Limiter) ask for and get: how a future polls its limiter, whose waiters are in a
+/// `WaitQueue`. The trait is sealed.
 pub trait Queue: Sealed + Sized {
     /// The cost of a call: permits, unless the policy is a tuple.
     type Cost: Cost;

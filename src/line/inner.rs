@@ -1,7 +1,7 @@
 //! What the mutex of a line guards: the state, the waiters, and the order of grants.
 //!
-//! [`decide`] decides about a caller that stands behind no other, as the word does for rates. [`Inner::enter`] takes each new caller:
-//! decided, or told why it cannot wait, or put into the queue. [`Inner::pump`] charges the waiters in their order, each as
+//! [`decide`] decides about a caller that stands behind no other, as the word does for rates. [`Inner::enter`] takes each new caller that
+//! `Line::decide` left open: decided, or told why it cannot wait, or put into the queue. [`Inner::pump`] charges the waiters in their order, each as
 //! of the time at which it was ready.
 
 use std::task::Waker;
@@ -136,7 +136,7 @@ pub(crate) struct Inner<P: Policy> {
     pub(crate) policy: P,
     pub(super) state: P::State,
     pub(super) published: Published,
-    /// Nothing is charged before this time: the last grant, change, end of a pause, or departure of the head of
+    /// Nothing is charged before this time: the last grant under the mutex, change, end of a pause, or departure of the head of
     /// the queue.
     pub(super) charges_from: Nanos,
     pub(super) stats: Stats,
@@ -214,9 +214,9 @@ impl<P: Policy> Waiting<P> {
     /// Sets the outcome of a caller that is out of the order, and wakes it.
     // Not inlined, because several places need it, and none of them is short.
     #[inline(never)]
-    fn finish(&mut self, id: WaiterId, outcome: Outcome<P>) {
+    fn set_outcome(&mut self, id: WaiterId, outcome: Outcome<P>) {
         self.queue[id].outcome = Some(Box::new(outcome));
-        self.queue.wake(id);
+        self.queue.wake_after_unlock(id);
     }
 
     /// Whether no caller waits, and none is refused because the line is closed.
@@ -325,7 +325,7 @@ impl<P: Policy> Inner<P> {
         if queue.is_none_or(|queue| queue.is_first(&place)) && self.charges_from <= now {
             // Ahead of all waiters the state decides. If there are any, a refusal is for below.
             let max_wait = max_wait.filter(|_| self.queue_len() == 0);
-            if let Some(decided) = self.decide(now, cost, max_wait) {
+            if let Some(decided) = self.decide_and_count(now, cost, max_wait) {
                 if let (Ok(_), Some(waiting)) = (&decided, &mut *self.waiting) {
                     waiting.queue.grant_at_once(&place);
                 }
@@ -385,7 +385,7 @@ impl<P: Policy> Inner<P> {
 
     /// Decides about a caller ahead of all waiters while nothing is paused, and counts a grant.
     #[inline(always)]
-    pub(super) fn decide(
+    pub(super) fn decide_and_count(
         &mut self,
         now: Nanos,
         cost: P::Cost,
@@ -557,7 +557,7 @@ impl<P: Policy> Inner<P> {
                 let waiting = self.waiting();
                 let (waited, limited_by) = (saturating_nanos(waited), waiting.limited_by);
                 waiting.unlink(key, true);
-                waiting.finish(key, Ok(Charge { waited, receipt, limited_by }));
+                waiting.set_outcome(key, Ok(Charge { waited, receipt, limited_by }));
             }
         }
         self.waiting().due = None;
@@ -588,7 +588,8 @@ impl<P: Policy> Inner<P> {
                 _ => self.projected(Some(&place), now, cost, MOST),
             };
             last = Some(((cost, place), (ready, part)));
-            self.waiting().finish(key, Err(Error::Denied { retry_after: ready.wait(now), part }));
+            self.waiting()
+                .set_outcome(key, Err(Error::Denied { retry_after: ready.wait(now), part }));
         }
     }
 
@@ -596,7 +597,7 @@ impl<P: Policy> Inner<P> {
     fn turn_away(&mut self, key: WaiterId, now: Nanos, error: Error) {
         self.stats.refused += 1;
         self.depart(key, now);
-        self.waiting().finish(key, Err(error));
+        self.waiting().set_outcome(key, Err(error));
     }
 
     /// A waiter leaves without a grant. If it was the head, waiters behind it get no credit for time before now.

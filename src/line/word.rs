@@ -9,7 +9,7 @@
 //!
 //! While `LOCK` is clear no caller waits, nothing is paused, and the word is the state: one clock read and
 //! one compare-exchange decide a call. While it is set, the state is under the mutex: callers wait, the limiter
-//! is paused, a change is in progress, or the state is too wide for the word. A locked word is greater than
+//! is paused or closed, a change is in progress, or the state is too wide for the word, as with refills in steps. A locked word is greater than
 //! any position of the permit clock and so reads as not ready: a grant needs no test for the lock.
 //!
 //! **Why no call is charged an old price.** Parameters change only under the mutex with `LOCK` set, and

@@ -190,13 +190,13 @@ impl<C: Cost> Roster<C> {
     /// A reservation learns when its turn comes.
     fn reserved(&mut self, id: WaiterId) {
         if self.queue[id].stage.turn() == Some(Turn::Reserving) {
-            self.queue.wake(id);
+            self.queue.wake_after_unlock(id);
         }
     }
 
     pub(super) fn wake_booked(&mut self) {
         for &id in &self.booked {
-            self.queue.wake(id);
+            self.queue.wake_after_unlock(id);
         }
     }
 }
@@ -345,7 +345,7 @@ impl<C: Cost> Roster<C> {
         self.queue.unlink(id);
         if self.queue[id].stage.is_asked() {
             self.queue[id].stage = Stage::Stale(outcome);
-            self.queue.wake(id);
+            self.queue.wake_after_unlock(id);
             return false;
         }
         self.finish(id, outcome);
@@ -361,7 +361,7 @@ impl<C: Cost> Roster<C> {
         };
         self.served += 1;
         self.queue[id].stage = Stage::Over(outcome);
-        self.queue.wake(id);
+        self.queue.wake_after_unlock(id);
     }
 
     /// The outcome of a caller, if there is one yet.

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use tollgate::{Error, InFlight, KeyedRateLimiter, ManualClock, Rate, TokenBucket};
 
-use crate::support::wakers::OnWake;
+use crate::support::wakers::{Count, OnWake};
 use crate::support::{finishes, is_waiting, outcome, poll_with, secs};
 
 fn bucket(per_second: f64, capacity: u32) -> TokenBucket {
@@ -115,6 +116,34 @@ fn a_function_of_the_key_that_panics_hurts_its_caller_only() {
     catch_unwind(AssertUnwindSafe(|| limiter.at("unknown").refresh()))
         .expect_err("no policy again");
     assert_eq!(limiter.at("unknown").quota().limit, 3);
+}
+
+/// Their wakers were dropped with the panic.
+#[test]
+fn callers_that_a_change_grants_are_woken_if_the_function_panics_at_a_later_key() {
+    let limiter = KeyedRateLimiter::with_clock(InFlight::new(0), ManualClock::new());
+    limiter.set_policies(|_| InFlight::new(1));
+    let keys: Vec<_> = (0..200).collect();
+    let _grants: Vec<_> = keys.iter().map(|key| limiter.at(key).try_acquire(1)).collect();
+    let waiter = |key| (Box::pin(limiter.at(key).acquire(1)), Count::new());
+    let mut waiters: Vec<_> = keys.iter().map(waiter).collect();
+    for (waiter, (_, waker)) in &mut waiters {
+        assert!(poll_with(waiter, waker).is_pending());
+    }
+    let calls = AtomicU32::new(0);
+    let change = || {
+        limiter.set_policies(move |_| {
+            assert!(calls.fetch_add(1, Ordering::Relaxed) < 199, "the last key");
+            InFlight::new(2)
+        });
+    };
+    catch_unwind(AssertUnwindSafe(change)).expect_err("the last key");
+    let granted = waiters.iter_mut().filter_map(|(waiter, (count, _))| {
+        let is_granted = !is_waiting(waiter);
+        assert_eq!(is_granted, count.get() == 1);
+        is_granted.then_some(())
+    });
+    assert!(granted.count() > 0);
 }
 
 #[test]
