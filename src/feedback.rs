@@ -36,7 +36,7 @@
 //! | limit | set by | applies |
 //! |---|---|---|
 //! | pauses and windows | the server, by [what it says](#what-it-says) | until the time that it named |
-//! | a rate | the learner, by [what the server shows](#what-it-shows) | from the first refusal without a time, or against the server's own statement |
+//! | a rate | the learner, by [what the server shows](#what-it-shows) | from the first refusal |
 //! | the limiter inside | you | always |
 //!
 //! [`Feedback::server_state`] shows the first two, [`resume`](Feedback::resume) ends them, and a program whose calls are not
@@ -46,10 +46,11 @@
 //!
 //! - **A 429 without a time** says that the rate was too high. The rate falls, once for all calls that were sent at it:
 //!   by a quarter after few good calls, by 6 % after many. Calls that were acquired and not sent wait for the new
-//!   rate. The first refusal also limits the rate to twice what the server accepted recently, because a higher rate was
-//!   never tested. If it comes within the first second, the rate doubles each second until the next one.
+//!   rate. Without [`start`](FeedbackBuilder::start) the first refusal only makes a rate: twice what the server accepted a
+//!   second in the last one or two minutes, because a higher one was never tested. So a client that goes on as before is
+//!   slowed by the second refusal. If the first one comes within a second, the rate doubles each second until the next one.
 //! - **Good calls** that waited for the rate raise it: by 2.5 % a second at first, and by up to 20 % the longer none is
-//!   refused; by 0.8 % near what the server is known to bear, and by 2 % above. A rate that is not used up does not move, so an idle
+//!   refused; by 0.8 % while the pace is near what the server is known to bear, and by 2 % up to 1.7 times that. A rate that is not used up does not move, so an idle
 //!   program does not drift.
 //! - **A client with more waiting calls sends faster**: its pace is its rate times the fourth root of the number of
 //!   waiting calls. Numbers above 25 count as 25. So programs that share a quota without knowing of each other end
@@ -68,7 +69,7 @@
 //! ![the rate that a client learned, beside the quota that it did not know][learned_rate]
 //!
 //! A client that was never refused pays nothing for this: there is no rate, until
-//! [`start`](FeedbackBuilder::start) or such a refusal makes one. Each process learns for itself, also over Redis.
+//! [`start`](FeedbackBuilder::start) or a refusal makes one. Each process learns for itself, also over Redis.
 //!
 //! # How many at once
 //!
@@ -82,7 +83,7 @@
 //! - **After a refusal** (429, 503, and what the dialect says) the limiter is paused for all its callers, as long
 //!   as the server asks, but [at most an hour](FeedbackBuilder::max_wait). The [time that it
 //!   names](#how-long-to-wait) takes precedence over the reset of an exhausted window, as RFC 9110 and the IETF's
-//!   draft have it. Then one call goes first, and more follow. If it is refused again, a named time was too short:
+//!   draft have it. Then calls go at the learned rate. If one is refused again, a named time was too short:
 //!   it doubles, up to the reset; or, if the server says nothing of windows, the rate falls. A time that was cut to whole
 //!   seconds, and so was too short twice, is taken for a second more from then on.
 //! - **While the server states what remains**, no more calls are under way than that. Until its answer

@@ -15,11 +15,12 @@
 //!
 //! **The ten seconds after a bare 429**, the first one:
 //!
-//! 1. [`Learner::refused`] sets the rate to twice what the server took a second, and to 2/s at least. In the first second it
-//!    is twice the number of calls that it took: often 2/s, far too little. Later refusals take 6 to 25 % of the rate. The
+//! 1. [`Learner::refused`] sets the rate to twice what the server took a second, over the last one or two minutes with their
+//!    idle times, and to 2/s at least: a steady client is not slowed. In the first second it is twice the number of calls
+//!    that it took: often 2/s, far too little. Later refusals take 6 to 25 % of the rate. The
 //!    bucket of the [gate](super::gate) is emptied. Calls that had passed it and were not sent go back.
-//! 2. Calls go at the rate, one after the other; from the next answer on faster, if many wait ([`Learner::set_pace`]). After
-//!    a later refusal they first wait for a random part of the time of two calls, a second at most. Refusals of calls that
+//! 2. Calls go at the rate, evenly spaced; from the next answer on faster, if many wait ([`Learner::set_pace`]). After
+//!    a later refusal they first wait for a random part of the time of two calls at most (a cut of a quarter), and of a second. Refusals of calls that
 //!    were sent before the first one change nothing.
 //! 3. Good calls that waited for the rate raise it ([`Learner::good`]). If the 429 came within a second, the rate more than
 //!    doubles each second until the next. At 10/s without a burst: 2/s at 0.5 s, refused at 11/s at 1.3 s, and from then on
@@ -50,12 +51,12 @@ use std::time::Duration;
 
 use crate::units::{Nanos, Rate};
 
-/// A learner that knows nothing, and a refusal, leave at least this rate; an outage, half a permit a second.
+/// A learner that knows nothing, and the first refusal, leave at least this rate; all else half a permit a second.
 const LEAST_FOUND: f64 = 2.0;
 const LEAST_LEFT: f64 = 0.5;
 
-/// A refusal takes `1 / (FIRST_CUT + good / GOOD_CALLS)` of the rate, and at least `LEAST_CUT`.
-const FIRST_CUT: f64 = 4.0;
+/// A refusal takes `1 / (CUT_PARTS + good / GOOD_CALLS)` of the rate, and at least `LEAST_CUT`.
+const CUT_PARTS: f64 = 4.0;
 const GOOD_CALLS: f64 = 5.0;
 const LEAST_CUT: f64 = 0.06;
 
@@ -119,7 +120,7 @@ impl Default for Search {
     }
 }
 
-/// Good calls of this minute and the last: what was used of the rate.
+/// Good calls of this period of 69 s and the last: what was used of the rate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recent {
     began: Nanos,
@@ -379,7 +380,7 @@ impl Learner {
         }
     }
 
-    /// A server refused a call: the rate was too high. `after`: the time that it gave.
+    /// A server refused a call: the rate was too high. `after_time`: the time that it gave.
     pub(super) fn refused(&mut self, now: Nanos, sent: Nanos, after_time: Option<Duration>) {
         self.begin(now);
         if self.is_old(sent) {
@@ -393,13 +394,13 @@ impl Learner {
             self.before = self.good;
             self.borne = if self.good >= KNOWN { pace.min(borne) } else { f64::INFINITY };
         }
-        let is_known = self.before >= MANY;
+        let had_many = self.before >= MANY;
         let good = match self.row {
             1 => self.before,
-            _ if is_known => self.before / 2,
+            _ if had_many => self.before / 2,
             _ => 0,
         };
-        let by = (1.0 / (FIRST_CUT + f64::from(good) / GOOD_CALLS)).max(LEAST_CUT);
+        let by = (1.0 / (CUT_PARTS + f64::from(good) / GOOD_CALLS)).max(LEAST_CUT);
         let random = self.random();
         // So that a retry does not meet the same empty bucket, nor the retry of a stranger.
         let mut wait = random * (8.0 * by / pace).min(1.0);
@@ -409,7 +410,7 @@ impl Learner {
             wait = wait.max(longer.min(LONGEST_PROBE) * (0.5 + random));
         } else {
             self.rate *= 1.0 - by;
-            if is_known && self.row > 1 {
+            if had_many && self.row > 1 {
                 // As long as two calls take, then twice as long.
                 let longer = doubled(self.row - 2, 2.0) / pace;
                 wait = wait.max(longer.min(LONGEST_PROBE) * (0.5 + random));

@@ -85,7 +85,8 @@ impl<L: OwnedLimiter> Feedback<L> {
                     && !headers.contains_key(http::header::RETRY_AFTER))
     }
 
-    /// The rate that was learned: how many calls a second go to the server now, while as many wait as do. `None` while
+    /// The rate that was learned: how many calls a second go to the server now, while as many wait as do; in a row of refusals
+    /// or a pause fewer go. `None` while
     /// nothing but the limiter and what the server said holds calls back.
     #[must_use]
     pub fn rate(&self) -> Option<Rate> {

@@ -31,7 +31,8 @@ use crate::units::Rate;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ServerState {
-    /// How long no call goes to the server from now, because it has refused one. [`Feedback::resume`] ends it.
+    /// How long no call goes to the server from now, after a refusal that named a time or left nothing. [`Feedback::resume`]
+    /// ends it.
     ///
     /// [`Feedback::resume`]: super::Feedback::resume
     pub pause: Option<Duration>,
@@ -55,7 +56,7 @@ pub struct ServerState {
     pub stale: u64,
     /// Fields that could not be parsed.
     pub malformed: u64,
-    /// How often all calls were paused after a refusal.
+    /// How often such a refusal paused all calls.
     pub pauses: u64,
     /// How often the limiter could not be paused or resumed, because its store did not answer.
     pub failed: u64,
