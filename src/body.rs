@@ -127,10 +127,11 @@ impl<B: Body> AnyResponse for Response<B> {
 /// The limiter learns from the response, which then holds the grant.
 pub(crate) async fn held<T: AnyResponse, C: Cost>(
     response: T,
+    body: &[u8],
     mut grant: AnyGrant<C>,
 ) -> T::Held<C> {
     let (status, headers) = response.head();
-    if let Some(rest) = grant.hear(status, headers) {
+    if let Some(rest) = grant.hear(status, headers, body) {
         rest.await;
     }
     response.hold(grant)

@@ -14,15 +14,15 @@ use crate::policy::Cost;
 
 type OfRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
-/// Makes each request of a client wait for its limit: a tower layer (`tower::RateLimitByLayer`) and middleware for ureq
-/// (`ureq::RateLimit`).
+/// Makes each request of a client wait for its limit: middleware for reqwest and ureq (`reqwest::RateLimit`,
+/// `ureq::RateLimit`), and a layer of tower (`tower::RateLimitByLayer`).
 ///
 /// **As a layer.** `poll_ready` has not seen the request, so the future of `call` waits, for its permits and then for a clone of
 /// the inner service. So a `LoadShed` around it sheds nothing, and a `Buffer` hands on all requests: bound the waits by
 /// [`max_wait`](Self::max_wait) or by the limiter's queue. The inner service must be `Clone`; a `Buffer` around it is. If only the
 /// answer shows the true cost, settle the grant from `ResponseBody::take_grant`.
 ///
-/// The closures see the request without its body: put what depends on it into the extensions. `C` is the type of the cost: `u32`,
+/// The closures see the request without its body: put what depends on it into the extensions (`with_extension` of reqwest). `C` is the type of the cost: `u32`,
 /// or a tuple's type.
 ///
 /// ```
@@ -55,8 +55,8 @@ impl<C: Cost> RateLimit<C> {
         Self::by(move |request| servers.of(request))
     }
 
-    /// The limiter that `choose` returns for a request, such as one of a key. It learns if it is a
-    /// `Feedback`.
+    /// The limiter that `choose` returns for a request, such as one of a key; with the feature `redis`, `limiter.at(key)` of a
+    /// `RedisRateLimiter` is one quota for a fleet. It learns if it is a `Feedback`, as that of `Servers` is.
     #[must_use]
     pub fn by<L: OwnedLimiter<Cost = C>>(
         choose: impl Fn(&Parts) -> L + Send + Sync + 'static,

@@ -217,7 +217,7 @@ pub use headers::{Headers, Judged};
 pub use observer::Feedback;
 pub use quota::Field;
 pub use server_state::ServerState;
-pub use servers::{Learned, Servers};
 #[cfg(feature = "reqwest")]
-pub(crate) use servers::{Table, server_name};
+pub(crate) use servers::server_name;
+pub use servers::{Learned, Servers};
 pub use text::When;

@@ -111,7 +111,7 @@
 
 #[cfg(any(feature = "reqwest", feature = "tower"))]
 mod body;
-#[cfg(any(feature = "tower", feature = "ureq"))]
+#[cfg(any(feature = "reqwest", feature = "tower", feature = "ureq"))]
 mod choose;
 mod clock;
 #[cfg(feature = "config")]

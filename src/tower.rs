@@ -26,15 +26,13 @@
 //! [`RateLimitLayer::new`] with a [`Feedback`](crate::feedback::Feedback) learns as well: for a service whose calls go
 //! to one server. It waits in `poll_ready`, for requests of any type.
 
-mod call;
+mod client;
 mod client_ip;
 mod fields;
-mod layer;
 mod refuse;
-mod service;
 
+pub use client::RateLimitLayer;
 pub use client_ip::ClientIp;
-pub use layer::RateLimitLayer;
 pub use refuse::RefuseLayer;
 
 pub use crate::body::ResponseBody;

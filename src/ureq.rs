@@ -85,7 +85,7 @@ fn hear<C: Cost>(grant: &mut AnyGrant<C>, response: &Result<Response<Body>, Erro
         // The request was not sent, or its response was read.
         Err(_) => return,
     };
-    if let Some(rest) = grant.hear(status, headers) {
+    if let Some(rest) = grant.hear(status, headers, b"") {
         block_on(rest);
     }
 }

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
-
 use super::answer::{Answer, Verdict};
 use super::gate::{Gate, Units};
 use super::headers::{Headers, Judged};
@@ -19,7 +17,6 @@ use crate::limiter::{Granted, Hearing, OwnedLimiter, Reply, both, sealed::Sealed
 use crate::park::block_on;
 use crate::part::{Kind, Part};
 use crate::rate_limiter::Grant;
-use crate::unwinding::in_drop;
 
 /// A call that was sent.
 ///
@@ -54,8 +51,6 @@ pub struct Call<L: OwnedLimiter> {
     /// Its place in flight at the server. `None` once its answer was observed.
     place: Option<Grant<'static, Gate>>,
     sent: Sent,
-    /// The head of its response, while its body is read.
-    head: Option<Box<(StatusCode, HeaderMap)>>,
 }
 
 impl<L: OwnedLimiter> Call<L> {
@@ -121,12 +116,6 @@ impl<L: OwnedLimiter> Call<L> {
         (self.place, self.sent.ahead) = (Some(place), ahead);
         let left = std::mem::replace(&mut self.feedback.shared, bucket.shared);
         left.change(|state| state.answered(self.sent.units));
-    }
-
-    /// The body is read now. If the call is dropped meanwhile, it hears the head.
-    #[cfg(feature = "reqwest")]
-    pub(crate) fn keep_head(&mut self, status: StatusCode, headers: &HeaderMap) {
-        self.head = Some(Box::new((status, headers.clone())));
     }
 
     /// Records the answer, once.
@@ -221,9 +210,6 @@ async fn done<T>(rest: Hearing, result: T) -> T {
 
 impl<L: OwnedLimiter> Drop for Call<L> {
     fn drop(&mut self) {
-        if let Some(head) = self.head.take() {
-            in_drop(|| drop(self.receive(Reply::Head(head.0, &head.1))));
-        }
         self.lose(true);
     }
 }
@@ -282,10 +268,10 @@ impl<L: OwnedLimiter> Granted for Call<L> {
     // The limiter may learn as well.
     fn receive(&mut self, reply: Reply<'_>) -> Hearing {
         let own: Hearing = match reply {
-            // A middleware that has read the body has observed it.
-            Reply::Head(..) if self.place.is_none() => None,
-            Reply::Head(status, headers) => {
-                let (_, rest) = self.answered(status.as_u16(), &Judged::new(headers, b""));
+            // The program has observed it.
+            Reply::Response(..) if self.place.is_none() => None,
+            Reply::Response(status, headers, body) => {
+                let (_, rest) = self.answered(status.as_u16(), &Judged::new(headers, body));
                 let context = &mut Context::from_waker(Waker::noop());
                 // In process it is done; over Redis a pause is sent.
                 rest.and_then(|mut rest| rest.as_mut().poll(context).is_pending().then_some(rest))
@@ -296,6 +282,18 @@ impl<L: OwnedLimiter> Granted for Call<L> {
             }
         };
         both(own, self.grant.as_mut().and_then(|grant| grant.receive(reply)))
+    }
+
+    /// If the program judges it, or as Google's refusals name a time there and not in the head.
+    #[cfg(feature = "reqwest")]
+    fn wants_body(&self, status: http::StatusCode, headers: &http::HeaderMap) -> bool {
+        let kind = headers.get(http::header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
+        let has_time = headers.contains_key(http::header::RETRY_AFTER);
+        let is_json = kind.windows(4).any(|part| part == b"json") && !has_time;
+        let is_judged = self.feedback.shared.options.judge.is_some();
+        let is_error = status.is_client_error() || status.is_server_error();
+        is_error && (is_judged || matches!(status.as_u16(), 429 | 503) && is_json)
+            || self.grant.as_ref().is_some_and(|grant| grant.wants_body(status, headers))
     }
 }
 
@@ -337,7 +335,7 @@ impl<L: OwnedLimiter> Feedback<L> {
         sent: Sent,
         before: Duration,
     ) -> Call<L> {
-        Call { feedback: self.clone(), grant, before, place: Some(place), sent, head: None }
+        Call { feedback: self.clone(), grant, before, place: Some(place), sent }
     }
 }
 

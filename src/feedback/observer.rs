@@ -71,20 +71,6 @@ impl<L: OwnedLimiter> Feedback<L> {
         &self.shared.limiter
     }
 
-    /// Whether a client reads the body of a response: because the program judges it, or as Google's refusals name a time
-    /// there and not in the head.
-    #[cfg(feature = "reqwest")]
-    pub(crate) fn wants_body(&self, status: http::StatusCode, headers: &http::HeaderMap) -> bool {
-        let kind = headers.get(http::header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
-        let is_json = kind.windows(4).any(|part| part == b"json");
-        let is_error = status.is_client_error() || status.is_server_error();
-        is_error
-            && (self.shared.options.judge.is_some()
-                || matches!(status.as_u16(), 429 | 503)
-                    && is_json
-                    && !headers.contains_key(http::header::RETRY_AFTER))
-    }
-
     /// The rate that was learned: how many calls a second go to the server now, while as many wait as do; in a row of refusals
     /// or a pause fewer go. `None` while
     /// nothing but the limiter and what the server said holds calls back.

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use http::Uri;
+
 use super::answer::Answer;
 use super::builder::FeedbackBuilder;
 use super::observer::Feedback;
-use super::routes::{Route, Routes, resource, route};
+use super::routes::{self, Route, Routes};
 use crate::limiter::OwnedLimiter;
 use crate::sync::Mutex;
 
@@ -47,6 +49,8 @@ use crate::sync::Mutex;
 #[derive(Clone)]
 pub struct Servers<L: OwnedLimiter> {
     limiter: L,
+    /// Tells limits apart.
+    key: String,
     table: Arc<Table<L>>,
 }
 
@@ -54,7 +58,7 @@ impl<L: OwnedLimiter> Servers<L> {
     /// Calls that take permits of `limiter`. All known dialects are read.
     #[must_use]
     pub fn new(limiter: L) -> Self {
-        Self { limiter, table: Arc::new(Table::new(|builder| builder)) }
+        Self::with(limiter, |builder| builder)
     }
 
     /// As [`new`](Self::new), with options for what is learned of each server.
@@ -63,7 +67,31 @@ impl<L: OwnedLimiter> Servers<L> {
         limiter: L,
         options: impl Fn(FeedbackBuilder<L>) -> FeedbackBuilder<L> + Send + Sync + 'static,
     ) -> Self {
-        Self { limiter, table: Arc::new(Table::new(options)) }
+        let kept = Mutex::new(Kept { servers: HashMap::new(), misses: 0, left: 0 });
+        let table = Arc::new(Table { options: Box::new(options), kept });
+        Self { limiter, key: String::new(), table }
+    }
+
+    /// The same servers behind another limiter, such as one of a customer: what they say is learned for each key. A limiter
+    /// whose key is the name of its server is of that server alone, and is paused as that of a [`Feedback`] is.
+    ///
+    /// ```
+    /// use tollgate::feedback::Servers;
+    /// use tollgate::{InFlight, KeyedRateLimiter, ManualClock};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let tenants = KeyedRateLimiter::<String, _>::with_clock(InFlight::new(9), ManualClock::new());
+    /// let servers = Servers::new(tenants.at("any").into_owned());
+    /// let of = |tenant| servers.behind(tenant, tenants.at(tenant).into_owned()).at("api.example", "");
+    /// of("a").acquire(1).await?.observe(429u16, &[("retry-after", "5")]).await;
+    /// assert!(of("a").try_acquire(1).await.is_err());
+    /// assert!(of("b").try_acquire(1).await.is_ok());
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn behind(&self, key: impl Into<String>, limiter: L) -> Self {
+        Self { limiter, key: key.into(), table: Arc::clone(&self.table) }
     }
 
     /// The limiter behind what `server` has said of the bucket of `route`, for one call: a caller that keeps it keeps
@@ -95,7 +123,23 @@ impl<L: OwnedLimiter> Servers<L> {
     /// ```
     #[must_use]
     pub fn at(&self, server: &str, route: &str) -> Feedback<L> {
-        self.table.at("", &self.limiter, server, route)
+        let names = format!("{}\0{server}", self.key);
+        let (route, resource) = (routes::route(route), routes::resource(route));
+        let mut kept = self.table.kept.lock();
+        let bucket = if let Some(server) = kept.servers.get_mut(&names) {
+            server.at(&route, resource.as_deref())
+        } else {
+            let mut builder = (self.table.options)(Feedback::builder(self.limiter.clone()));
+            builder.options.is_alone = self.key == server && !server.is_empty();
+            kept.add(&names, builder)
+        };
+        drop(kept);
+        let table = Arc::clone(&self.table);
+        let home = move |answer: &Answer| {
+            let mut kept = table.kept.lock();
+            kept.servers.get_mut(&names)?.named_by(answer, &route, resource.as_deref())
+        };
+        Feedback { home: Some(Arc::new(home)), ..bucket }
     }
 
     /// [`at`](Self::at) the host and the route of an HTTP request.
@@ -112,14 +156,23 @@ impl<L: OwnedLimiter> Servers<L> {
     #[must_use]
     pub fn of(&self, request: &http::request::Parts) -> Feedback<L> {
         let uri = &request.uri;
-        let host = server_name(uri.host().unwrap_or_default(), uri.port_u16());
-        self.at(&host, &format!("{} {}", request.method, uri.path()))
+        self.at(&server_name(uri), &format!("{} {}", request.method, uri.path()))
     }
 
     /// What was learned so far: to look at it, or to [end](Feedback::resume) a pause.
     #[must_use]
     pub fn learned(&self) -> Vec<Learned<L>> {
-        self.table.learned()
+        let mut learned = Vec::new();
+        for (names, server) in &self.table.kept.lock().servers {
+            let (limit, name) = names.rsplit_once('\0').unwrap_or_default();
+            learned.extend(server.buckets.iter().map(|(bucket, feedback)| Learned {
+                limit: limit.to_owned(),
+                server: name.to_owned(),
+                bucket: bucket.to_string(),
+                feedback: feedback.clone(),
+            }));
+        }
+        learned
     }
 }
 
@@ -132,10 +185,11 @@ impl<L: OwnedLimiter> fmt::Debug for Servers<L> {
     }
 }
 
-/// The name of a server, one for all spellings: without a dot at its end and the ports of HTTP and HTTPS.
-pub(crate) fn server_name(host: &str, port: Option<u16>) -> String {
+/// The host and port of a URI, one for all spellings: without a dot at its end and the ports of HTTP and HTTPS.
+pub(crate) fn server_name(uri: &Uri) -> String {
+    let host = uri.host().unwrap_or_default();
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-    match port {
+    match uri.port_u16() {
         None | Some(80 | 443) => host,
         Some(port) => format!("{host}:{port}"),
     }
@@ -161,7 +215,7 @@ pub(crate) fn server_name(host: &str, port: Option<u16>) -> String {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Learned<L: OwnedLimiter> {
-    /// The key of the limit, where there are several.
+    /// The key of the limit, where there are [several](Servers::behind).
     pub limit: String,
     /// The server.
     pub server: String,
@@ -172,8 +226,7 @@ pub struct Learned<L: OwnedLimiter> {
     pub feedback: Feedback<L>,
 }
 
-/// The servers of several limits, each with a key.
-pub(crate) struct Table<L: OwnedLimiter> {
+struct Table<L: OwnedLimiter> {
     options: Box<dyn Fn(FeedbackBuilder<L>) -> FeedbackBuilder<L> + Send + Sync>,
     kept: Mutex<Kept<L>>,
 }
@@ -192,55 +245,6 @@ const MOST: usize = 1 << 16;
 const FEW: usize = 64;
 /// A server that names more is not told apart any further.
 const BUCKETS: usize = 1024;
-
-impl<L: OwnedLimiter> Table<L> {
-    pub(crate) fn new(
-        options: impl Fn(FeedbackBuilder<L>) -> FeedbackBuilder<L> + Send + Sync + 'static,
-    ) -> Self {
-        let kept = Mutex::new(Kept { servers: HashMap::new(), misses: 0, left: 0 });
-        Self { options: Box::new(options), kept }
-    }
-
-    /// See [`Servers::at`]; `key` tells limits apart. The limiter is of one server alone if both have the same name.
-    pub(crate) fn at(
-        self: &Arc<Self>,
-        key: &str,
-        limiter: &L,
-        name: &str,
-        to: &str,
-    ) -> Feedback<L> {
-        let (names, route, resource) = (format!("{key}\0{name}"), route(to), resource(to));
-        let mut kept = self.kept.lock();
-        let bucket = if let Some(server) = kept.servers.get_mut(&names) {
-            server.at(&route, resource.as_deref())
-        } else {
-            let mut builder = (self.options)(Feedback::builder(limiter.clone()));
-            builder.options.is_alone = key == name && !key.is_empty();
-            kept.add(&names, builder)
-        };
-        drop(kept);
-        let table = Arc::clone(self);
-        let home = move |answer: &Answer| {
-            let mut kept = table.kept.lock();
-            kept.servers.get_mut(&names)?.named_by(answer, &route, resource.as_deref())
-        };
-        Feedback { home: Some(Arc::new(home)), ..bucket }
-    }
-
-    pub(crate) fn learned(&self) -> Vec<Learned<L>> {
-        let mut learned = Vec::new();
-        for (names, server) in &self.kept.lock().servers {
-            let (limit, name) = names.rsplit_once('\0').unwrap_or_default();
-            learned.extend(server.buckets.iter().map(|(bucket, feedback)| Learned {
-                limit: limit.to_owned(),
-                server: name.to_owned(),
-                bucket: bucket.to_string(),
-                feedback: feedback.clone(),
-            }));
-        }
-        learned
-    }
-}
 
 impl<L: OwnedLimiter> Kept<L> {
     fn add(&mut self, names: &str, builder: FeedbackBuilder<L>) -> Feedback<L> {
@@ -337,12 +341,10 @@ mod tests {
     fn a_server_without_news_is_dropped_and_one_that_is_paused_or_in_use_stays() {
         let clock = ManualClock::new();
         let keyed = KeyedRateLimiter::<String, _>::with_clock(InFlight::new(10), &clock);
-        let table = Arc::new(Table::new(|builder| builder));
+        let table = Servers::new(keyed.at("").into_owned());
         let at = |key: &str| {
-            table
-                .at(key, &keyed.at(key).into_owned(), key, "")
-                .blocking_acquire(1)
-                .expect("granted")
+            let servers = table.behind(key, keyed.at(key).into_owned());
+            servers.at(key, "").blocking_acquire(1).expect("granted")
         };
         let mut call = at("paused");
         call.blocking_observe(429u16, &[("retry-after", "60")]);
@@ -402,13 +404,14 @@ mod tests {
     #[test]
     fn a_limiter_of_one_server_is_paused_and_one_of_several_is_not() {
         let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
-        let table = Arc::new(Table::new(|builder| builder));
+        let servers = Servers::new(limiter.clone());
         for (key, is_paused) in [("", false), ("a", true)] {
-            let mut call = table.at(key, &limiter, "a", "").blocking_acquire(1).expect("granted");
+            let servers = servers.behind(key, limiter.clone());
+            let mut call = servers.at("a", "").blocking_acquire(1).expect("granted");
             call.blocking_observe(429u16, &[("retry-after", "60")]);
             drop(call);
             assert_eq!(limiter.try_acquire(1).is_err(), is_paused, "{key:?}");
-            assert!(table.at(key, &limiter, "a", "").try_acquire(1).blocking_wait().is_err());
+            assert!(servers.at("a", "").try_acquire(1).blocking_wait().is_err());
         }
     }
 

@@ -292,4 +292,9 @@ impl<C: Cost> Granted for AnyGrant<C> {
     fn receive(&mut self, reply: super::Reply<'_>) -> super::Hearing {
         self.0.receive(reply)
     }
+
+    #[cfg(feature = "reqwest")]
+    fn wants_body(&self, status: http::StatusCode, headers: &http::HeaderMap) -> bool {
+        self.0.wants_body(status, headers)
+    }
 }

@@ -93,8 +93,20 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
 
     #[cfg(any(feature = "feedback", feature = "tower"))]
     #[doc(hidden)]
-    fn hear(&mut self, status: http::StatusCode, headers: &http::HeaderMap) -> Hearing {
-        self.receive(Reply::Head(status, headers))
+    fn hear(
+        &mut self,
+        status: http::StatusCode,
+        headers: &http::HeaderMap,
+        body: &[u8],
+    ) -> Hearing {
+        self.receive(Reply::Response(status, headers, body))
+    }
+
+    /// Whether a limiter that learns needs the body of this response.
+    #[cfg(feature = "reqwest")]
+    #[doc(hidden)]
+    fn wants_body(&self, _: http::StatusCode, _: &http::HeaderMap) -> bool {
+        false
     }
 
     #[cfg(any(feature = "feedback", feature = "tower"))]
@@ -108,8 +120,8 @@ pub trait Granted: Sealed + fmt::Debug + Send + Sync {
 #[cfg(any(feature = "feedback", feature = "tower"))]
 #[derive(Clone, Copy, Debug)]
 pub enum Reply<'a> {
-    /// The head of the response.
-    Head(http::StatusCode, &'a http::HeaderMap),
+    /// The response, and as much of its body as was read.
+    Response(http::StatusCode, &'a http::HeaderMap, &'a [u8]),
     /// None: the server was not reached, or did not answer.
     Failure,
 }

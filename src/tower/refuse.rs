@@ -12,7 +12,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::ResponseBody;
-use super::call::{BoxFuture, send};
+use super::client::{BoxFuture, send};
 use super::client_ip::ClientIp;
 use super::fields::{add_limits, set_retry_after};
 use crate::choose::RateLimit;

@@ -43,7 +43,7 @@ async fn both_are_paused_by_what_the_server_says() {
     headers.insert("retry-after", http::HeaderValue::from_static("30"));
     // Else the replies may come before `hear` has polled.
     server.stop_process();
-    let heard = grant.hear(http::StatusCode::TOO_MANY_REQUESTS, &headers);
+    let heard = grant.hear(http::StatusCode::TOO_MANY_REQUESTS, &headers, b"");
     server.continue_process();
     heard.expect("requests to Redis").await;
     for limiter in limiters {

@@ -332,4 +332,9 @@ impl<A: Granted, B: Granted<Cost = A::Cost>> Granted for AndGrant<A, B> {
         let first = self.first.receive(reply);
         both(first, self.second.receive(reply))
     }
+
+    #[cfg(feature = "reqwest")]
+    fn wants_body(&self, status: http::StatusCode, headers: &http::HeaderMap) -> bool {
+        self.first.wants_body(status, headers) || self.second.wants_body(status, headers)
+    }
 }

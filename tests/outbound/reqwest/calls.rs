@@ -169,7 +169,7 @@ async fn a_timeout_of_the_body_is_still_a_timeout() {
 async fn a_grant_that_is_taken_out_holds_the_place_and_settles_the_cost() {
     let log = SlidingWindowLog::new(1000, Duration::from_secs(60));
     let limiter = RateLimiter::with_clock((log, InFlight::new(1)), ManualClock::new());
-    let client = answered(RateLimit::new(limiter.clone()).cost(|_, _| (100, 1)));
+    let client = answered(RateLimit::new(limiter.clone()).cost(|_| (100, 1)));
     let mut response = client.get("http://a.org").send().await.expect("sent");
     assert!(take_grant::<u32>(&mut response).is_none());
     let mut grant = take_grant::<(u32, u32)>(&mut response).expect("held by the body");
@@ -203,7 +203,7 @@ async fn retries_are_calls_if_the_limits_are_inside() {
     // A refusal is not retried, and is found in the error.
     let client = ClientBuilder::new(reqwest::Client::new())
         .with(RetryTransientMiddleware::new_with_policy(policy))
-        .with(RateLimit::new(limiter.clone()).cost(|_, _| 11))
+        .with(RateLimit::new(limiter.clone()).cost(|_| 11))
         .build();
     let error = client.get(&url).send().await.expect_err("more than there ever is");
     assert!(matches!(refusal(&error), Some(tollgate::Error::ExceedsCapacity(_))), "{error:?}");
@@ -214,9 +214,8 @@ async fn retries_are_calls_if_the_limits_are_inside() {
 async fn a_wait_that_is_too_long_is_refused_at_once() {
     let policy = TokenBucket::new(Rate::per_second(1.0), 1);
     let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    for limit in
-        [RateLimit::new(limiter.clone()), RateLimit::new(limiter.clone()).without_feedback()]
-    {
+    let same = limiter.clone();
+    for limit in [RateLimit::new(limiter.clone()), RateLimit::by(move |_| same.clone())] {
         let client = answered(limit.max_wait(Duration::from_millis(999)));
         let _ = limiter.try_acquire(1);
         // The clock stands still: a wait would not end.
@@ -226,7 +225,7 @@ async fn a_wait_that_is_too_long_is_refused_at_once() {
         let wait = refusal(&error).expect("refused by the limit").retry_after();
         assert_eq!(wait, Some(Duration::from_secs(1)));
     }
-    let client = answered(RateLimit::new(limiter).cost(|_, _| 2));
+    let client = answered(RateLimit::new(limiter).cost(|_| 2));
     let error = client.get("http://a.org").send().await.expect_err("more than there ever is");
     assert!(matches!(refusal(&error), Some(tollgate::Error::ExceedsCapacity(_))), "{error}");
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
 use tollgate::reqwest::{LimitName, RateLimit, refusal};
 use tollgate::{
-    KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters, SlidingWindowLog,
+    AnyRateLimiter, KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters,
+    SlidingWindowLog, Unlimited,
 };
 
 use super::answered;
@@ -178,13 +179,12 @@ async fn own_keys_own_limiters_and_own_costs() {
     let log = SlidingWindowLog::new(10, Duration::from_secs(60));
     let tenants = KeyedRateLimiter::<String, _>::with_clock(log.clone(), ManualClock::new());
     let table = tenants.clone();
-    let tenant = RateLimit::by(move |request, _| {
-        let tenant = request.headers().get("x-tenant")?.to_str().ok()?;
-        Some((tenant.to_owned(), table.at(tenant).into_owned()))
+    let tenant = RateLimit::by(move |request| match request.headers.get("x-tenant") {
+        Some(tenant) => AnyRateLimiter::new(table.at(tenant.to_str().expect("a")).into_owned()),
+        None => AnyRateLimiter::new(RateLimiter::new(Unlimited)),
     });
-    let client = answered(
-        tenant.cost(|request, _| u32::try_from(request.url().path().len()).expect("short")),
-    );
+    let client =
+        answered(tenant.cost(|request| u32::try_from(request.uri.path().len()).expect("short")));
     let of = |tenant, path| client.get(format!("http://a.org{path}")).header("x-tenant", tenant);
     of("a", "/123456").send().await.expect("seven of ten");
     of("b", "/").send().await.expect("one of ten");
@@ -196,8 +196,8 @@ async fn own_keys_own_limiters_and_own_costs() {
 
     // A tuple of costs, and a limiter without a type.
     let limiter = RateLimiter::with_clock((log.clone(), log), ManualClock::new());
-    let any = tollgate::AnyRateLimiter::new(limiter.clone());
-    let client = answered(RateLimit::new(any).cost(|_, _| (1, 4)));
+    let any = AnyRateLimiter::new(limiter.clone());
+    let client = answered(RateLimit::new(any).cost(|_| (1, 4)));
     client.get("http://a.org").send().await.expect("granted");
     assert_eq!(limiter.available(), (9, 6));
 }

@@ -10,10 +10,11 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Next};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tollgate::feedback::{Dialect, Dialects, Feedback, Verdict};
+use tollgate::feedback::{Dialect, Dialects, Feedback, Servers, Verdict};
 use tollgate::reqwest::{RateLimit, refusal};
 use tollgate::{
-    InFlight, KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters, SlidingWindowLog,
+    AnyRateLimiter, InFlight, KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters,
+    SlidingWindowLog, Unlimited,
 };
 
 use super::client;
@@ -61,8 +62,7 @@ async fn a_refusal_stops_its_host_for_all_clones_and_no_other_host() {
     assert_eq!(refused_for(&client, "http://c.org/503/86400").await, None);
     assert_eq!(refused_for(&client, "http://c.org/200/0").await, Some(3600));
     let max = Duration::from_secs(120);
-    let client =
-        told(RateLimit::limits(hundred()).feedback(move |feedback| feedback.max_wait(max)));
+    let client = told(RateLimit::limits_with(hundred(), move |feedback| feedback.max_wait(max)));
     assert_eq!(refused_for(&client, "http://a.org/429/600").await, None);
     assert_eq!(refused_for(&client, "http://a.org/200/0").await, Some(120));
 }
@@ -72,13 +72,13 @@ async fn dialects_can_be_set_and_all_of_it_turned_off() {
     let client = told(RateLimit::limits(hundred()));
     assert_eq!(refused_for(&client, "http://a.org/403/600").await, None);
     assert_eq!(refused_for(&client, "http://a.org/200/0").await, None);
-    let client = told(
-        RateLimit::limits(hundred())
-            .feedback(|feedback| feedback.dialects(Dialects::only(Dialect::GITHUB))),
-    );
+    let client = told(RateLimit::limits_with(hundred(), |feedback| {
+        feedback.dialects(Dialects::only(Dialect::GITHUB))
+    }));
     assert_eq!(refused_for(&client, "http://a.org/403/600").await, None);
     assert_eq!(refused_for(&client, "http://a.org/200/0").await, Some(600));
-    let client = told(RateLimit::limits(hundred()).without_feedback());
+    let limiters = hundred();
+    let client = told(RateLimit::by(move |request| limiters.at(&limiters.name_of(request))));
     assert_eq!(refused_for(&client, "http://a.org/429/600").await, None);
     assert_eq!(refused_for(&client, "http://a.org/200/0").await, None);
 }
@@ -87,13 +87,18 @@ async fn dialects_can_be_set_and_all_of_it_turned_off() {
 #[tokio::test]
 async fn a_limiter_that_learns_hears_the_responses() {
     static JUDGED: AtomicU32 = AtomicU32::new(0);
-    let judges = |limit: RateLimit| {
-        limit.feedback(|feedback| feedback.judge(|_, _| _ = JUDGED.fetch_add(1, Ordering::Relaxed)))
+    type Taught = Feedback<RateLimiter<SlidingWindowLog>>;
+    let judges = |feedback: Taught| {
+        let servers = Servers::with(feedback, |feedback| {
+            feedback.judge(|_, _| _ = JUDGED.fetch_add(1, Ordering::Relaxed))
+        });
+        RateLimit::by(move |request| servers.of(request))
     };
-    for change in [|limit| limit, RateLimit::without_feedback, judges] {
+    let alone = |feedback: Taught| RateLimit::by(move |_| feedback.clone());
+    for limit in [RateLimit::new, alone, judges] {
         let log = SlidingWindowLog::new(1000, Duration::from_secs(60));
         let feedback = Feedback::new(RateLimiter::with_clock(log, ManualClock::auto_advance()));
-        let client = told(change(RateLimit::new(feedback.clone())));
+        let client = told(limit(feedback.clone()));
         assert_eq!(refused_for(&client, "http://a.org/429/600").await, None);
         assert_eq!(feedback.server_state().refused, 1);
         assert_eq!(refused_for(&client, "http://a.org/200/0").await, Some(600));
@@ -141,9 +146,9 @@ async fn a_refusal_whose_body_does_not_come_is_heard_all_the_same() {
     for stalls in [false, true] {
         let url = format!("http://{}/", broken_refusals(stalls).await);
         let limiter = RateLimiter::with_clock(InFlight::new(10), ManualClock::new());
-        let limit = RateLimit::new(limiter).max_wait(Duration::ZERO);
-        let limit = limit.feedback(|feedback| feedback.judge(|_, _| ()));
-        let client = client(limit);
+        let servers = Servers::with(limiter, |feedback| feedback.judge(|_, _| ()));
+        let limit = RateLimit::by(move |request| servers.of(request));
+        let client = client(limit.max_wait(Duration::ZERO));
         let call = tokio::time::timeout(Duration::from_millis(300), client.get(&url).send());
         match call.await {
             Ok(answer) => {
@@ -160,9 +165,14 @@ async fn a_refusal_whose_body_does_not_come_is_heard_all_the_same() {
 async fn keys_of_ones_own_are_taught_apart() {
     let log = SlidingWindowLog::new(1000, Duration::from_secs(60));
     let keyed = KeyedRateLimiter::<String, _>::with_clock(log, ManualClock::auto_advance());
-    let by_path = RateLimit::by(move |request, _| {
-        let key = request.url().query()?;
-        Some((key.to_owned(), keyed.at(key).into_owned()))
+    let unlimited = AnyRateLimiter::new(RateLimiter::new(Unlimited));
+    let servers = Servers::new(unlimited.clone());
+    let by_path = RateLimit::by(move |request| match request.uri.query() {
+        Some(key) => {
+            let limiter = AnyRateLimiter::new(keyed.at(key).into_owned());
+            AnyRateLimiter::new(servers.behind(key, limiter).of(request))
+        }
+        None => unlimited.clone(),
     });
     let client = told(by_path);
     assert_eq!(refused_for(&client, "http://a.org/429/600?a").await, None);
@@ -206,16 +216,22 @@ fn with_buckets<'a>(
 
 #[tokio::test]
 async fn a_bucket_of_a_host_that_is_used_up_does_not_stop_the_others() {
-    let limit = RateLimit::limits(hundred()).max_wait(Duration::from_secs(10));
-    let client =
-        ClientBuilder::new(reqwest::Client::new()).with(limit.clone()).with(with_buckets).build();
+    let limiters = hundred();
+    let servers = Servers::new(limiters.at("any"));
+    let kept = servers.clone();
+    let limit = RateLimit::by(move |request| {
+        let name = limiters.name_of(request);
+        servers.behind(&name, limiters.at(&name)).of(request)
+    });
+    let limit = limit.max_wait(Duration::from_secs(10));
+    let client = ClientBuilder::new(reqwest::Client::new()).with(limit).with(with_buckets).build();
     assert_eq!(refused_for(&client, "http://a.org/core/4999").await, None);
     assert_eq!(refused_for(&client, "http://a.org/search/0").await, None);
     for _ in 0..3 {
         assert!(refused_for(&client, "http://a.org/search/0").await >= Some(59));
         assert_eq!(refused_for(&client, "http://a.org/core/4999").await, None);
     }
-    let mut buckets: Vec<_> = limit.learned().into_iter().map(|learned| learned.bucket).collect();
+    let mut buckets: Vec<_> = kept.learned().into_iter().map(|learned| learned.bucket).collect();
     buckets.sort();
     assert_eq!(buckets, ["", "core", "search"]);
 }
@@ -235,14 +251,14 @@ fn with_body<'a>(
 /// `OpenAI`'s 429 for good, which no wait helps against.
 #[tokio::test]
 async fn the_program_judges_by_the_body_which_the_caller_gets_all_the_same() {
-    let limit =
-        RateLimit::limits(hundred()).max_wait(Duration::from_secs(60)).feedback(|feedback| {
-            feedback.judge(|response, answer| {
-                if response.contains("insufficient_quota") {
-                    answer.verdict = Verdict::Accepted;
-                }
-            })
-        });
+    let limit = RateLimit::limits_with(hundred(), |feedback| {
+        feedback.judge(|response, answer| {
+            if response.contains("insufficient_quota") {
+                answer.verdict = Verdict::Accepted;
+            }
+        })
+    });
+    let limit = limit.max_wait(Duration::from_secs(60));
     let client = ClientBuilder::new(reqwest::Client::new()).with(limit).with(with_body).build();
     let response = client.get("http://a.org/429/insufficient_quota").send().await.expect("sent");
     assert_eq!(response.status(), 429);

@@ -56,8 +56,11 @@ struct Seen {
 
 pub fn client(limits: &str, learns: bool, http2: bool) -> ClientWithMiddleware {
     let limits = Limits::per_host(limits).expect("a limit");
-    let middleware = RateLimit::limits(RateLimiters::new(limits));
-    let middleware = if learns { middleware } else { middleware.without_feedback() };
+    let limiters = RateLimiters::new(limits);
+    let middleware = match learns {
+        true => RateLimit::limits(limiters),
+        false => RateLimit::by(move |request| limiters.at(&limiters.name_of(request))),
+    };
     ClientBuilder::new(plain(http2)).with(middleware).build()
 }
 
