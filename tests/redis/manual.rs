@@ -20,23 +20,24 @@ use support::server::Server;
 
 /// The line in which a script reads the time, and its replacement, which takes the time from an
 /// argument: after the key, because the number of arguments has a meaning.
-const TIME: [&str; 2] = ["local time = redis.call('TIME')", "local time = {KEYS[2], KEYS[3]}"];
+const TIME: [&str; 2] =
+    ["local time, key = call('TIME'), KEYS[1]", "local time, key = {KEYS[2], KEYS[3]}, KEYS[1]"];
 
 /// Where a script reads the key, and the same if it has expired by the manual clock: real time goes on while
 /// that stands still.
 const READ: [&str; 2] = [
-    "local blob = redis.call('GET', key)",
-    "local dies = redis.call('GET', key .. ':dies')\n\
-     if dies and now >= tonumber(dies) then redis.call('DEL', key, key .. ':dies') end\n\
-     local blob = redis.call('GET', key)",
+    "local blob, now = call('GET', key), time[1] * 1000000 + time[2]",
+    "local now, dies = time[1] * 1000000 + time[2], call('GET', key .. ':dies')\n\
+     if dies and now >= tonumber(dies) then call('DEL', key, key .. ':dies') end\n\
+     local blob = call('GET', key)",
 ];
 
 /// Where a script sets its expiry, and the same by the manual clock.
 const EXPIRY: [&str; 2] = [
-    "redis.call('SET', key, value, unpack(milliseconds and {'PX', milliseconds} or {'KEEPTTL'}))",
-    "redis.call('SET', key, value)\n\
+    "call('SET', key, value, unpack(milliseconds and {'PX', milliseconds} or {'KEEPTTL'}))",
+    "call('SET', key, value)\n\
      local dies = milliseconds and string.format('%.0f', now + milliseconds * 1000)\n\
-     if dies then redis.call('SET', key .. ':dies', dies) end",
+     if dies then call('SET', key .. ':dies', dies) end",
 ];
 
 /// Runs each script at once, on the thread that asks, at the time that a [`ManualClock`] shows. So
@@ -153,6 +154,8 @@ impl Link {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 evaluate("EVAL", text)
             }
+            // That of a key which was cut short.
+            Err(error) if error.to_string().contains("data string too short") => Err(error),
             // A limiter would wait until the server recovers.
             Err(error) if error.code() == Some("ERR") => panic!("a mistake in a script: {error}"),
             outcome => outcome,

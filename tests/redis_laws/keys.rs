@@ -41,14 +41,14 @@ fn bursty(per_second: f64) -> SmoothBursty {
     SmoothBursty::new(Rate::per_second(per_second))
 }
 
-/// A limiter of the smallest kind is 38 bytes.
+/// A limiter of the smallest kind is 36 bytes.
 #[test]
 fn a_refusal_writes_nothing() {
     let (clock, server, limiter) = limiter(bursty(5.0));
     ask(&limiter, 10).expect("on credit");
     let at_key = || (server.bytes(limiter.key()), server.dies(limiter.key()));
     let before = at_key();
-    assert_eq!(before.0.as_ref().map(Vec::len), Some(38));
+    assert_eq!(before.0.as_ref().map(Vec::len), Some(36));
     for micros in 0..100 {
         let wait = ask(&limiter, 1).expect_err("ten are owed").retry_after();
         assert_eq!(wait, Some(2 * SECOND - Duration::from_micros(micros)));

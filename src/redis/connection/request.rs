@@ -10,7 +10,7 @@ use redis::{Cmd, Value};
 use crate::error::store::StoreError;
 
 /// Where the number of a request is in its first argument.
-const NUMBER: Range<usize> = 0..4;
+const NUMBER: Range<usize> = 0..8;
 
 /// A number that differs from process to process.
 pub(crate) fn random() -> u64 {
@@ -49,14 +49,14 @@ pub struct Request {
     pub deadline: Duration,
     /// Whether there was no reply for a while: to any request of its limiter, and to one of its key.
     pub(crate) idle: [bool; 2],
-    number: u32,
+    number: [u8; 8],
 }
 
 impl Request {
     /// `argument` has room for the number in front.
     pub(crate) fn new(key: Arc<str>, mut argument: Vec<u8>, deadline: Duration) -> Self {
-        let number = next_number();
-        argument[NUMBER].copy_from_slice(&number.to_le_bytes());
+        let number = f64::from(next_number()).to_le_bytes();
+        argument[NUMBER].copy_from_slice(&number);
         Self { key, argument, deadline, idle: [false; 2], number }
     }
 
@@ -77,24 +77,17 @@ impl Request {
     /// and this connection gives each later reply to the wrong request: close it. Nothing is granted by such a
     /// reply; its own request counts as lost.
     pub fn reply(&self, value: Value) -> Result<Vec<f64>, StoreError> {
-        let (number, reply) = read(value)?;
-        if number == self.number {
-            return Ok(reply);
+        let Value::BulkString(bytes) = &value else { return Err(StoreError::strange(&value)) };
+        match bytes.as_chunks::<8>() {
+            ([number, reply @ ..], []) if *number == self.number => {
+                Ok(reply.iter().map(|number| f64::from_le_bytes(*number)).collect())
+            }
+            ([_, ..], []) => {
+                Err(StoreError::lost("the reply to another request: one was lost on its way"))
+            }
+            _ => Err(StoreError::strange(&value)),
         }
-        Err(StoreError::lost("the reply to another request: one was lost on its way"))
     }
-}
-
-/// The number of the request, and the reply: four bytes, and eight for each number.
-fn read(value: Value) -> Result<(u32, Vec<f64>), StoreError> {
-    if let Value::BulkString(bytes) = &value
-        && let Some((number, numbers)) = bytes.split_first_chunk::<4>()
-        && let (numbers, []) = numbers.as_chunks::<8>()
-    {
-        let numbers = numbers.iter().map(|number| f64::from_le_bytes(*number));
-        return Ok((u32::from_le_bytes(*number), numbers.collect()));
-    }
-    Err(StoreError::strange(&value))
 }
 
 #[cfg(test)]
@@ -105,17 +98,20 @@ mod tests {
         Value::BulkString(bytes.into())
     }
 
+    fn request() -> Request {
+        Request::new("key".into(), vec![9; 24], Duration::from_secs(1))
+    }
+
     #[test]
     fn a_reply_is_read_as_the_script_writes_it() {
-        let number = 7u32.to_le_bytes();
+        let request = request();
         let numbers = [4_503_599_627_370_497.0f64, -1.0].map(f64::to_le_bytes);
-        let bytes = [&number[..], numbers.as_flattened()].concat();
-        let reply = read(text(&bytes)).expect("a reply");
-        assert_eq!(reply, (7, vec![4_503_599_627_370_497.0, -1.0]));
-        assert_eq!(read(text(&number)).expect("a reply"), (7, vec![]));
+        let bytes = [&request.number[..], numbers.as_flattened()].concat();
+        let reply = request.reply(text(&bytes)).expect("a reply");
+        assert_eq!(reply, [4_503_599_627_370_497.0, -1.0]);
         let others = [Value::Nil, Value::Okay, Value::Int(7), text(b""), text(&bytes[..11])];
         for value in others.into_iter().chain([Value::Array(vec![text(&bytes)])]) {
-            let failure = read(value.clone()).expect_err("a failure");
+            let failure = request.reply(value.clone()).expect_err("a failure");
             // Its permits may have been charged.
             assert_eq!(
                 (failure.may_have_charged(), failure.is_unavailable()),
@@ -127,14 +123,11 @@ mod tests {
 
     #[test]
     fn a_reply_to_another_request_is_told_apart() {
-        let request = || Request::new("key".into(), vec![9; 24], Duration::from_secs(1));
         let (one, other) = (request(), request());
-        assert_eq!(other.number, one.number.wrapping_add(1));
-        assert_eq!(one.argument[NUMBER], one.number.to_le_bytes());
-        assert_eq!(one.argument[NUMBER.end..], [9; 20]);
-        let reply = |request: &Request| text(&request.number.to_le_bytes());
-        assert_eq!(one.reply(reply(&one)).expect("its own"), vec![]);
-        let failure = one.reply(reply(&other)).expect_err("another's");
+        assert_eq!(one.argument[NUMBER], one.number);
+        assert_eq!(one.argument[NUMBER.end..], [9; 16]);
+        assert_eq!(one.reply(text(&one.number)).expect("its own"), vec![]);
+        let failure = one.reply(text(&other.number)).expect_err("another's");
         assert_eq!((failure.may_have_charged(), failure.is_unavailable()), (true, true));
     }
 }

@@ -137,10 +137,7 @@ impl<P: Scripted> KeyLine<P> {
         let waits = P::HELD && self.roster.queue.len() > 0;
         let waits_for = if waits { self.pacing.counts_as_waiting() } else { Duration::ZERO };
         let lease = self.lease.tell(&self.context, self.time.latest(), waits_for);
-        let mut bytes = header.head(sender, lease, sets);
-        bytes.extend(todo);
-        wire::put_calls::<P>(header, calls, &mut bytes);
-        bytes
+        header.request(sender, lease, (&todo, sets), calls)
     }
 
     fn todo(&self, changes: &[KeyChange<P>]) -> Vec<u8> {

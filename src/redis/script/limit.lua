@@ -1,18 +1,17 @@
 -- One limit at a key: takes permits, in the order of the calls, and changes the key. For every rule, and for several together.
--- KEYS[1] is the key, and ARGV[1] the request, one packed string: a head, the rules, and what to do, each described where it is
--- read. The reply is the number of the request, the sequence before it, and what each of the things to do reports. From a shell, in
--- this folder, give the format and the numbers, a word each; the reply is a list then. The first takes a permit of 5/s, the second asks for the state:
+-- KEYS[1] is the key, and ARGV[1] the request, one packed string: a head, parameters of rules, what to do, and a tail, each described
+-- where it is read. The reply is the number of the request, the sequence before it (without, if one call is refused), and all reports.
+-- From a shell, in this folder, give the format and the numbers; the reply is a list. This takes a permit of 5/s, and asks for the state:
 --
---   redis-cli --eval limit.lua KEY , '<I4ddc1 dI4I4BBBB c1Bdddd c1I4ddBI4' 1 2 0 -  0 0 0 0 0 1 1  b 1 5 1000000 0 0  T 1 250000 250000 1 1
---   redis-cli --eval limit.lua KEY , '<I4ddc1 dI4I4BBBB c1Bdddd c1' 1 2 0 -  0 0 0 0 0 1 1  b 1 5 1000000 0 0  Q
+--   redis-cli --eval limit.lua KEY , '<dddc1 dddd c1I2ddI4Bx c1B dI4I4BBBB' 1 2 0 -  5 1000000 0 0  T 1 250000 250000 1 1  b 1  0 0 0 0 0 1 1
+--   redis-cli --eval limit.lua KEY , '<dddc1 dddd c1x c1B dI4I4BBBB' 1 2 0 -  5 1000000 0 0  Q  b 1  0 0 0 0 0 1 1
 -- All times are microseconds, and those in the state are counted from when it was written. What is stored or owed is a time, too:
 -- that in which it is earned. The kinds of rules: `a` to `d` are the parameters, `x` to `w` is the state.
---   b  SmoothBursty. a: the rate, b: the time of a full store. x: the debt, or below zero the store. d = 1: a LeakyBucket's queue for c
+--   b  SmoothBursty. a: the rate, b: the time of a full store. x: the debt, or below zero the store. d = 1: a queue for c
 --   w  SmoothWarmingUp. a: the rate, b: the warm-up, c: the cold factor. x: when the next ticket is free, y: the idle time in store,
 --      zero when warm and b when cold, z: how far the last charge moved the ticket, w: the store before it
---   t  TokenBucket, Gcra. a: the rate, b: the capacity, c: the first content, d: a period; tokens come in steps of it, counted from
---      the epoch. x: minus the tokens, as if they came continuously, y: the number of the last charge, z: see `note`. d = -1: a
---      LeakyBucket's meter
+--   t  TokenBucket, Gcra. a: the rate, b: the capacity, c: the first content, d: the period of steps, from the epoch on; -1: a meter.
+--      x: minus the tokens, as if they came continuously, y: the number of the last charge, z: see `note`
 --   f  FixedWindow. a: the limit, b: the window, c: how far into a window the epoch was, -1 for windows that begin with their first
 --      charge. x: when the window began, y: what was granted in it, z: the number of its first charge
 --   s  SlidingWindowLog, SlidingWindowCounter. a: the limit, b: the window, c: a part of it, a nanosecond for a log. x: when the log
@@ -25,205 +24,209 @@
 --   i  Of several rules, in order. x: when the last booking is due. A rule that did not limit it must not let a later call pass it
 
 -- The head: the number of the request; a hash of the kinds of the rules (times 2^33) and of their parameters (times 2); how long the
--- key lives beyond the time in which it is as new; the kind of a rule that has a usual call (below), else `-`.
-local request = ARGV[2] and struct.pack(unpack(ARGV)) or ARGV[1]
-local number, stamp, keep, alone = struct.unpack('<I4ddc1', request)
-local time = redis.call('TIME')
-local key, now = KEYS[1], time[1] * 1000000 + time[2]
-local blob = redis.call('GET', key)
+-- key lives beyond the time in which it is as new; the kind of a lone rule without a rank that has one run of calls, else `-`. Then,
+-- for that, its parameters, `T` and the calls. No request is shorter than this.
+local read, write, call = struct.unpack, struct.pack, redis.call
+local request = ARGV[1]
+if #request < 80 then request = write(unpack(ARGV)) end -- a format is shorter than any request
+local number, stamp, keep, alone, a, b, c, d, calls, limit, patience, cost = read('<dddc1ddddxI2ddI4', request)
+local time, key = call('TIME'), KEYS[1]
+local blob, now = call('GET', key), time[1] * 1000000 + time[2]
 
--- A lone SmoothBursty does without functions, as to define them costs as much as a decision.
-local past, note, ready, charge
-if alone ~= 'b' then
-  -- How long before `at` the last step of a clock with this period was, or half a microsecond after it: `now` has 51 bits.
-  past = function(at, period, offset)
-    if period <= 1 then return 0 end
-    local rest = math.fmod(now + at + offset, period)
-    return rest > period - 0.5 and rest - period or rest
-  end
-  -- How much of a charge of a bucket may still come back, as in src/policy/refund_levels.rs. A level is what is missing from a full
-  -- store. `lows` has up to four pairs, the latest first: a level, and the number of a charge. Of that charge and later ones no more
-  -- than the level comes back, and nothing of charges before the last pair. Notes that the charge after `last` finds `level`.
-  note = function(lows, level, last)
-    if level < 0.001 then return '' end
-    if #lows == 48 then
-      -- Nearly always, under load: the new level becomes one with the latest.
-      local one, _, two, _, three, _, four = struct.unpack('<dI4dI4dI4d', lows)
-      local ratio = level / one
-      if ratio > 1 and ratio < one / two and ratio < two / three and ratio < three / four then return lows end
+-- The usual call: at a key under the same policy, and granted, or refused alone. All else begins again below: nothing has changed.
+-- First that of a SmoothBursty, in as few steps as possible and without functions: to define them costs as much as a decision.
+if alone == 'b' and blob and #blob == 36 then
+  local its, deadline, sequence, last, x = read('<dI4ddd', blob)
+  if its == stamp and now >= last then
+    x = x - (now - last)
+    -- Waits are rounded up, as by `math.ceil`, which is a call. Due within a thousandth of a microsecond is due.
+    if calls == 1 and x - 0.001 > patience and x < 562949953421312 and d * cost <= c then
+      return write('<dd', number, (x - 0.001 + (0.001 - x) % 1) * 4 + 2)
     end
-    while lows ~= '' do
-      local low, since = struct.unpack('<dI4', lows)
-      if low < level then break end
-      last, lows = since, lows:sub(13)
+    local span, granted, wait, values = cost * 1000000 / a, 0, 0, calls > 1 and {} or nil
+    -- Within a microsecond of a full store it stays: see below.
+    if x < -b - 1 then x = -b end
+    while granted < calls do
+      if x > 0.001 then wait = x - 0.001 + (0.001 - x) % 1 end
+      if wait > limit or d == 1 and (cost > c or x + span > c * 1000000 / a) then break end
+      granted, x = granted + 1, x + span
+      if values then values[granted] = wait * 4 end
     end
-    lows = struct.pack('<dI4', level, last) .. lows
-    if #lows > 48 then
-      -- Of five, the two neighbours whose ratio is smallest become one, with the lower level.
-      local l, place = {struct.unpack('<dI4dI4dI4dI4d', lows)}, 1
-      for i = 3, 7, 2 do
-        if l[i] / l[i + 2] <= l[place] / l[place + 2] then place = i end
-      end
-      lows = lows:sub(1, 6 * place - 6) .. lows:sub(6 * place + 7)
+    if granted == calls and now + x + b + keep + 1000001 <= deadline * 1000000 then
+      call('SETRANGE', key, '12', write('<ddd', sequence + granted, now, x))
+      if not values then return write('<ddd', number, sequence, wait * 4) end
+      return write('<dd' .. ('d'):rep(granted), number, sequence, unpack(values))
     end
-    return lows
-  end
-  -- When a rule grants `n` permits, and the state after a charge of them that is due at `at`.
-  ready = function(kind, n, x, y, a, b, c, d)
-    if kind == 'w' then return n * 1000000 / a > 4611686018427387.904 and math.huge or x end
-    if kind == 'f' then return n > a and math.huge or y + n <= a and x or x + b end
-    if n > b then return math.huge end
-    local at = x + n * 1000000 / a
-    local since = d > 1 and past(at, d, 0) or 0
-    return since > 0.5 and at - since + d or at
-  end
-  charge = function(kind, n, at, number, x, y, z, w, a, b, c, d)
-    local span = n * 1000000 / a
-    if kind == 'f' then
-      -- A number from before the window is used again if all later charges were refunded.
-      if at > x + b - 0.001 then
-        x, y, z = c < 0 and at or at - math.max(past(at, b, c), 0), 0, number
-      elseif number < z then
-        z = number
-      end
-      return x, y + n, z
-    elseif kind == 't' then
-      -- No more than a full store is there, as seen from the last step.
-      local missing = x + b * 1000000 / a - at + (d > 1 and past(at, d, 0) or 0)
-      z = note(z, missing, y)
-      return x - (missing < -1 and missing or 0) + span, number % 4294967296, z
-    end
-    -- Idle time goes into the store; less than a microsecond stays in the ticket: waits are rounded up to whole microseconds.
-    local ticket, store = x, y
-    if at - x >= 1 then x, y = at, math.min(y + at - x, b) end
-    -- The stable interval, and what the ramp adds: the trapezoid's area above that, from here to what is left.
-    local steep = b * 4 / (5 + c)
-    local from = math.max(y - b + steep, 0) / steep
-    y = math.max(y - 2 * span * (1 + c) / (5 + c), 0)
-    local to = math.max(y - b + steep, 0) / steep
-    x = x + span + b * (c - 1) / (c + 1) * (from * from - to * to)
-    return x, y, x - ticket, store
   end
 end
--- The usual call, for half of what it costs below: one run of calls for one rule without a rank, at a key under the same policy, and
--- granted, or refused alone. All else begins again there: nothing has changed.
-local shape, size = '<dddI4I2d', 38
-if alone == 'w' then shape, size = '<dddI4I2dddd', 62 end
-if alone == 'f' then shape, size = '<dddI4I2ddd', 54 end
-if alone == 't' then shape, size = '<dddI4I2dI4Bc0', 43 + (blob and blob:byte(43) or 0) end
-if alone ~= '-' and blob and #blob == size then
-  local its, sequence, last, deadline, _, x, y, z, w = struct.unpack(shape, blob)
+
+-- How long before `at` the last step of a clock with this period was, or half a microsecond after it: `now` has 51 bits.
+local function past(at, period, offset)
+  if period <= 1 then return 0 end
+  local rest = math.fmod(now + at + offset, period)
+  return rest > period - 0.5 and rest - period or rest
+end
+-- How much of a charge of a bucket may still come back, as in src/policy/refund_levels.rs. A level is what is missing from a full
+-- store. `lows` has up to four pairs, the latest first: a level, and the number of a charge. Of that charge and later ones no more
+-- than the level comes back, and nothing of charges before the last pair. Notes that the charge after `last` finds `level`.
+local function note(lows, level, last)
+  if level < 0.001 then return '' end
+  if #lows == 48 then
+    -- Nearly always, under load: the new level becomes one with the latest.
+    local one, _, two, _, three, _, four = struct.unpack('<dI4dI4dI4d', lows)
+    local ratio = level / one
+    if ratio > 1 and ratio < one / two and ratio < two / three and ratio < three / four then return lows end
+  end
+  while lows ~= '' do
+    local low, since = struct.unpack('<dI4', lows)
+    if low < level then break end
+    last, lows = since, lows:sub(13)
+  end
+  lows = struct.pack('<dI4', level, last) .. lows
+  if #lows > 48 then
+    -- Of five, the two neighbours whose ratio is smallest become one, with the lower level.
+    local l, place = {struct.unpack('<dI4dI4dI4dI4d', lows)}, 1
+    for i = 3, 7, 2 do
+      if l[i] / l[i + 2] <= l[place] / l[place + 2] then place = i end
+    end
+    lows = lows:sub(1, 6 * place - 6) .. lows:sub(6 * place + 7)
+  end
+  return lows
+end
+-- When a rule grants `n` permits, and the state after a charge of them that is due at `at`.
+local function ready(kind, n, x, y, a, b, c, d)
+  if kind == 'w' then return n * 1000000 / a > 4611686018427387.904 and math.huge or x end
+  if kind == 'f' then return n > a and math.huge or y + n <= a and x or x + b end
+  if n > b then return math.huge end
+  local at = x + n * 1000000 / a
+  local since = d > 1 and past(at, d, 0) or 0
+  return since > 0.5 and at - since + d or at
+end
+local function charge(kind, n, at, number, x, y, z, w, a, b, c, d)
+  local span = n * 1000000 / a
+  if kind == 'f' then
+    -- A number from before the window is used again if all later charges were refunded.
+    if at > x + b - 0.001 then
+      x, y, z = c < 0 and at or at - math.max(past(at, b, c), 0), 0, number
+    elseif number < z then
+      z = number
+    end
+    return x, y + n, z
+  elseif kind == 't' then
+    -- No more than a full store is there, as seen from the last step.
+    local missing = x + b * 1000000 / a - at + (d > 1 and past(at, d, 0) or 0)
+    z = note(z, missing, y)
+    return x - (missing < -1 and missing or 0) + span, number % 4294967296, z
+  end
+  -- Idle time goes into the store; less than a microsecond stays in the ticket: waits are rounded up to whole microseconds.
+  local ticket, store = x, y
+  if at - x >= 1 then x, y = at, math.min(y + at - x, b) end
+  -- The stable interval, and what the ramp adds: the trapezoid's area above that, from here to what is left.
+  local steep = b * 4 / (5 + c)
+  local from = math.max(y - b + steep, 0) / steep
+  y = math.max(y - 2 * span * (1 + c) / (5 + c), 0)
+  local to = math.max(y - b + steep, 0) / steep
+  x = x + span + b * (c - 1) / (c + 1) * (from * from - to * to)
+  return x, y, x - ticket, store
+end
+
+local get, put, size = nil, nil, -1
+if alone == 'w' then get, put, size = '<dI4dddddd', '<dddddd', 60 end
+if alone == 'f' then get, put, size = '<dI4ddddd', '<ddddd', 52 end
+if alone == 't' then get, put, size = '<dI4dddI4Bc0', '<dddI4Bc0', 41 + (blob and blob:byte(41) or 0) end
+if blob and #blob == size then
+  local its, deadline, sequence, last, x, y, z, w = read(get, blob)
   if its == stamp and now >= last then
-    local a, b, c, d, calls, limit, patience, cost = struct.unpack('<ddddxI4ddxI4', request, 44)
-    local before, granted, wait, span, values, due = sequence, 0, 0, cost * 1000000 / a, calls > 1 and {} or nil, nil
+    local before, granted, wait, values = sequence, 0, 0, calls > 1 and {} or nil
     x = x - (now - last)
     while granted < calls do
-      if alone == 'b' then
-        due = (span > 4611686018427387.904 or d == 1 and cost > c) and math.huge or x
-      else
-        due = ready(alone, cost, x, y, a, b, c, d)
-      end
-      if due > 0 then
-        wait = math.ceil(due - 0.001)
-        if wait > limit or alone == 'b' and d == 1 and x + span > c * 1000000 / a then break end
-      else
-        wait, due = 0, 0
-      end
+      local due = ready(alone, cost, x, y, a, b, c, d)
+      wait, due = due > 0 and math.ceil(due - 0.001) or 0, due > 0 and due or 0
+      if wait > limit then break end
       sequence, granted = sequence + 1, granted + 1
-      if alone == 'b' then
-        x = (x < due - b - 1 and due - b or x) + span
-      else
-        x, y, z, w = charge(alone, cost, due, sequence, x, y, z, w, a, b, c, d)
-      end
+      x, y, z, w = charge(alone, cost, due, sequence, x, y, z, w, a, b, c, d)
       if values then values[granted] = wait * 4 end
     end
     if granted == calls then
       local new_at = alone == 'w' and x + b - y or x + b
-      if alone == 't' then new_at, size, z, w = x + b * 1000000 / a + (d > 0 and d or 0), 43 + #z, #z, z end
+      if alone == 't' then new_at, size, z, w = x + b * 1000000 / a + (d > 0 and d or 0), 41 + #z, #z, z end
       if now + (new_at > 0 and new_at or 0) + keep + 1000000 <= deadline * 1000000 then
-        local state = struct.pack(shape, stamp, sequence, now, deadline, size, x, y, z, w)
-        if size == #blob then
-          redis.call('SETRANGE', key, '0', state)
-        else
-          redis.call('SET', key, state, 'KEEPTTL')
-        end
-        if not values then return struct.pack('<I4dd', number, before, wait * 4) end
-        return struct.pack('<I4d' .. ('d'):rep(granted), number, before, unpack(values))
+        local state = write(put, sequence, now, x, y, z, w)
+        local whole = size ~= #blob and blob:sub(1, 12) .. state
+        call(whole and 'SET' or 'SETRANGE', key, whole or '12', whole and 'KEEPTTL' or state)
+        if not values then return write('<ddd', number, before, wait * 4) end
+        return write('<dd' .. ('d'):rep(granted), number, before, unpack(values))
       end
     elseif calls == 1 and wait > patience and wait < 562949953421312 then
-      return struct.pack('<I4dd', number, before, wait * 4 + 2)
+      return write('<dd', number, wait * 4 + 2)
     end
   end
 end
 
--- All else. A function of its own, as the frame of one with so many variables costs a refusal a tenth. It has arguments, and decides
--- calls without functions, as to capture a variable costs more.
-return (function(request, number, stamp, keep, key, now, blob, past, note, ready, charge)
--- The rest of the head: the process; the rank of the policy; whether an absent key was idle for long; whether a policy is set; then
--- numbers: how many a cost has, and how many rules there are.
-local process, version, generation, idle, sets, width, count, at = struct.unpack('<dI4I4BBBB', request, 22)
+-- All else: a function, so that the usual call does not pay for its frame, with arguments, as to capture a variable costs more.
+return (function(read, write, call, request, number, stamp, keep, key, now, blob, past, note, ready, charge)
+local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
+-- The tail: of each rule the kind and the number of the cost that counts there, or zero; the process; the rank of the policy; whether
+-- an absent key was idle for long; whether a policy is set; then numbers: how many a cost has, and how many rules there are.
+local process, version, generation, idle, sets, width, count = read('<dI4I4BBBB', request, #request - 19)
 
--- The key: its stamp; the number of its last charge, counted from the microsecond in which it began; when it was written; a second
--- before which it does not expire; its length (the lower 16 bits); the state of each rule. Before that, if the stamp is one more: the
--- rest of a pause, negative after its end; how long what was owed before it takes; the rank, and the rules if there is one.
-local its, sequence, last, deadline, size, from = stamp, now, now, 0, nil, 1
+-- The key: its stamp; a second before which it does not expire; the number of its last charge, counted from the microsecond in which
+-- it began; when it was written; the state of each rule. Before that, if the stamp is one more: the rest of a pause, negative after
+-- its end; how long what was owed before it takes; the rank, and the parameters of the rules if there is one.
+local its, deadline, sequence, last, from = blob and -1 or stamp, 0, now, now, 1
 local pause, owed, rules, renewed = 0, 0, '', false
-if blob and #blob > 29 then its, sequence, last, deadline, size, from = struct.unpack('<dddI4I2', blob) end
-if blob and size ~= #blob % 65536 then its = -1 end
+if blob and #blob > 27 then its, deadline, sequence, last, from = read('<dI4dd', blob) end
 if its ~= stamp or version + generation > 0 then
   -- Data of another program, or another kind of policy.
-  if math.floor(its / 8589934592) ~= math.floor(stamp / 8589934592) then return struct.pack('<I4d', number, -1) end
+  if floor(its / 8589934592) ~= floor(stamp / 8589934592) then return write('<dd', number, -1) end
   local its_version, its_generation = 0, 0
-  if its % 2 == 1 then pause, owed, its_version, its_generation, rules, from = struct.unpack('<ddI4I4I2c0', blob, from) end
+  if its % 2 == 1 then pause, owed, its_version, its_generation, rules, from = read('<ddI4I4I2c0', blob, from) end
   -- The higher rank is in force, and of equal ranks the policy of the request. A policy that is set gets the highest.
   if sets == 1 then
     if its_version > version then version, generation = its_version, 0 end
-    if its_version == version then generation = math.max(generation, its_generation) end
+    if its_version == version then generation = max(generation, its_generation) end
     stamp = its - its % 2
   elseif its_version > version or its_version == version and its_generation > generation then
-    local parameters = rules:gsub('..(' .. ('.'):rep(32) .. ')', '%1')
-    return struct.pack('<I4ddd', number, -2, its_version, its_generation) .. parameters
+    return write('<dddd', number, -2, its_version, its_generation) .. rules
   else
     renewed = blob and (its - its % 2 ~= stamp or its_version ~= version or its_generation ~= generation)
   end
 end
-local elapsed = math.max(now - last, 0)
+local elapsed = max(now - last, 0)
 if pause ~= 0 then pause, owed = pause ~= elapsed and pause - elapsed or -0.001, owed - elapsed end
 -- After a change refunds of earlier charges return nothing, so the end of a pause does not matter any more.
-if renewed then sequence, pause = sequence + 1, math.max(pause, 0) end
-local before = sequence
+if renewed then sequence, pause = sequence + 1, max(pause, 0) end
 -- Whether something must be written. If the clock has gone back no time has passed.
-local dirty = now < last
+local before, dirty = sequence, now < last
 
--- The rules: the kind, the number of the cost that counts there, or zero, and the parameters. The state passes from `last` to now;
--- before a policy is set, under the one in the key.
-local rules_from, source, place, new_rules = at, request, at, nil
-at = at + 34 * count
+-- The rules. The state passes from `last` to now; before a policy is set, under the one in the key.
+local source, place, at, new_rules = request, 26, 26 + 32 * count, nil
 if sets == 1 and rules ~= '' then source, place = rules, 1 end
 -- A turn at places is long beside the time in which the next process notices that the turn is over.
 local leaves, locks, turn, entry, ends = {}, false, 100000, nil, nil
 for i = 1, count do
-  local kind, share, a, b, c, d, following
-  kind, share, a, b, c, d, place = struct.unpack('<c1Bdddd', source, place)
-  if kind == 'p' and source ~= request then b, c, d = struct.unpack('<ddd', request, rules_from + 34 * i - 24) end
+  local kind, share = read('<c1B', request, #request - 21 + 2 * (i - count))
+  local a, b, c, d, following
+  a, b, c, d, place = read('<dddd', source, place)
+  if kind == 'p' and source ~= request then b, c, d = read('<ddd', request, 32 * i + 2) end
   local shape = kind == 't' and '<dI4Bc0' or kind == 'w' and '<dddd' or kind == 'f' and '<ddd' or kind == 's' and '<dddI4c0'
     or kind == 'p' and '<dI4c0' or '<d'
   local x, y, z, w = 0, kind == 'p' and '' or 0, 0, ''
   if blob then
-    x, y, z, w, following = struct.unpack(shape, blob, from)
+    x, y, z, w, following = read(shape, blob, from)
     from = following or w or z or y
     x = x - elapsed
     if kind == 'f' and now < last and x + b > 0 then
       -- The clock has gone back: the count is of the present window.
-      x = math.max(x, 0)
-      if c >= 0 then x = x - math.max(past(x, b, c), 0) end
+      x = max(x, 0)
+      if c >= 0 then x = x - max(past(x, b, c), 0) end
     end
   elseif kind == 'b' then
     x = idle == 1 and -b or 0
   elseif kind == 'w' then
     y, w = b, b
   elseif kind == 't' then
-    x = -math.min(idle == 1 and b or c, b) * 1000000 / a - past(0, d, 0)
+    x = -min(idle == 1 and b or c, b) * 1000000 / a - past(0, d, 0)
   elseif kind == 'f' then
     -- A new one began long ago: otherwise a longer window that is set later would have begun already.
     x = -4503599627370496
@@ -237,7 +240,7 @@ for i = 1, count do
     entry = function(p, i)
       local over = p.over[i]
       if over then return over[1], over[2], over[3] end
-      return struct.unpack('<dI4I4', p.w, 16 * i - 15)
+      return read('<dI4I4', p.w, 16 * i - 15)
     end
     -- When the part of the window ends to which a time of the log belongs, from now.
     ends = function(p, time)
@@ -255,7 +258,7 @@ for i = 1, count do
     local held, leased, settled, age = 0, 0, 0, -x
     p.since, p.waits, p.wants, p.needs, p.others, p.w, p.z = age - turn, 0, 0, 0, 0, '', {}
     for i = 1, #y, 40 do
-      local id, n, ends, since, waits, wants = struct.unpack('<dI4dddI4', y, i)
+      local id, n, ends, since, waits, wants = read('<dI4dddI4', y, i)
       if id == process then
         held, leased, p.since, p.waits, p.wants = n, ends, since, waits, wants
       else
@@ -266,21 +269,22 @@ for i = 1, count do
       end
     end
     -- Now `y` is the share of each process that waits, `z` has the others that wait, and `w` all others.
-    p.y = math.floor((a - settled) / (#p.z + 1))
+    p.y = floor((a - settled) / (#p.z + 1))
     if held ~= b or b > 0 and leased - age < c * 0.7 then dirty = true end
     if d == 0 and p.waits > age then p.waits, dirty = 0, true end
   end
 end
 
--- What is reported, and where the state is. When the call before is due: after a change of its grid a window may begin earlier. A
--- call that must wait for a later request blocks those behind it: they are projected on a copy of the `real` rules, as if all before
--- them had been charged, unless it is `opaque` for how long.
+if blob and from ~= #blob + 1 then return write('<dd', number, -1) end
+
+-- What is reported, and where the state is. When the call before is due, as a window whose grid has changed may begin earlier. Calls
+-- behind one that must wait are projected on a copy of the `real` rules, as if that were charged, unless it is `opaque` for how long.
 local values, states_at, cost, latest, opaque, real, gone = {}, {}, nil, 0, false, nil, nil
-local owes, available, halt
-if request:byte(at) ~= 84 then -- T
+local what, owes, available, halt = request:sub(at, at), nil, nil, nil
+if what ~= 'T' then
   -- Whether `x` of a rule is a debt. Idle time goes into the store of a SmoothWarmingUp.
   owes = function(p)
-    if p.kind == 'w' and p.x <= -1 then p.x, p.y = 0, math.min(p.y - p.x, p.b) end
+    if p.kind == 'w' and p.x <= -1 then p.x, p.y = 0, min(p.y - p.x, p.b) end
     return p.kind == 'b' or p.kind == 'w' or p.kind == 't'
   end
 
@@ -293,12 +297,12 @@ if request:byte(at) ~= 84 then -- T
       local kind, x, y, a, b, share = p.kind, p.x, p.y, p.a, p.b, p.share
       local free, most = 0, a
       if kind == 'b' then
-        free, most = math.min(-x, b) * a / 1000000, b * a / 1000000
+        free, most = min(-x, b) * a / 1000000, b * a / 1000000
       elseif kind == 'w' then
         local each = a * (5 + p.c) / (2000000 * (1 + p.c))
-        free, most = x > 0.001 and 0 or math.min(y - x, b) * each, b * each
+        free, most = x > 0.001 and 0 or min(y - x, b) * each, b * each
       elseif kind == 't' then
-        free, most = math.min(-(x + past(0, p.d, 0)) * a / 1000000, b), b
+        free, most = min(-(x + past(0, p.d, 0)) * a / 1000000, b), b
       elseif kind == 'f' then
         free = a - (x + b > 0 and y or 0)
       elseif kind == 's' then
@@ -308,8 +312,8 @@ if request:byte(at) ~= 84 then -- T
       elseif kind == 'o' and x > 0 then
         for share = p.c, p.d do there[share] = 0 end
       end
-      free, most = math.floor(free * (1 + 1e-14) + 1e-9), math.floor(most * (1 + 1e-14) + 1e-9)
-      if share > 0 then there[share], limits[share] = math.max(math.min(there[share], free), 0), math.min(limits[share], most) end
+      free, most = floor(free * (1 + 1e-14) + 1e-9), floor(most * (1 + 1e-14) + 1e-9)
+      if share > 0 then there[share], limits[share] = max(min(there[share], free), 0), min(limits[share], most) end
     end
     return there, limits
   end
@@ -320,8 +324,8 @@ if request:byte(at) ~= 84 then -- T
     for i = 1, count do
       local p = leaves[i]
       if owes(p) then
-        local x = math.max(p.x, duration)
-        longest = math.max(longest, p.x)
+        local x = max(p.x, duration)
+        longest = max(longest, p.x)
         if begins and p.kind == 't' then p.y, p.z = (sequence + 1) % 4294967296, note(p.z, x - duration, p.y) end
         p.x = x
       end
@@ -330,48 +334,46 @@ if request:byte(at) ~= 84 then -- T
   end
 end
 
--- What to do: calls, or else changes, in this order. Each is a letter, and its arguments. A cost has `width` numbers of four bytes.
---   T  takes permits: how many equal calls; how far ahead each may be booked; how long it waits at most; whether it is new; the cost.
---      Reports wait x 4 + verdict of each: 0 booked (charged now, though its turn is later; the key does not say for whom, so a
---      process that dies does not get it back), 1 later, 2 refused, 3 queue full; and of several rules the one that limits. A wait
---      is at most 2^49 - 1; 2^49 more if it is unpredictable, and then the least; 2^50 if it never ends
+-- What to do, up to a zero byte: calls, or else changes, each a letter and its arguments. A cost has `width` numbers of four bytes.
+--   T  takes permits: how many equal calls; how far ahead each may be booked; how long it waits at most; the cost; whether it is new.
+--      Reports wait x 4 + verdict: 0 booked (charged now, and lost if its process dies: the key does not say for whom), 1 later,
+--      2 refused, 3 full; of several rules also which limits. A wait is below 2^49; 2^49 more is the least, 2^50 one that never ends
 --   S  settles: a cost that is charged whether it is ready or not
 --   D  asks for each limit, for a cost: how many there are, what is available of each, and when more than that and the cost is, or -1
 --   R  refunds: a cost; all that is charged under its number; how long ago that was due; the number (its lower 32 bits); whether it is all
 --   P  pauses for a time; E ends a pause; N sets a policy: its stamp and rules, and reports its rank
 --   H  writes the key, with what the process holds, or to see whether that is permitted; X is the last, and deletes it
---   Q  asks for the state: what is available, the limit, and then when all is available again, how long a pause lasts and how long
---      the key lives at least, or -1 for what is not known
-while at <= #request do
-  local what = request:sub(at, at)
+--   Q  asks for what is available, the limit, when all is available again, how long a pause lasts, how long the key lives; -1: unknown
+while what ~= '\0' do
   at = at + 1
   if what == 'T' or what == 'S' or what == 'D' then
-    local calls, limit, patience, fresh, limits = 1, 0, 0, 0, {}
-    if what == 'T' then calls, limit, patience, fresh, at = struct.unpack('<I4ddB', request, at) end
-    local asked = {struct.unpack('<' .. ('I4'):rep(width), request, at)}
-    at, cost = at + 4 * width, asked
+    local calls, limit, patience, limits = 1, 0, 0, {}
+    if what == 'T' then calls, limit, patience, at = read('<I2dd', request, at) end
+    -- The byte behind the cost of a call says whether that is new.
+    local asked = {read('<' .. ('I4'):rep(width) .. 'B', request, at)}
+    at, cost = at + 4 * width + (what == 'T' and 1 or 0), asked
     if what == 'D' then
       -- Of several rules with one cost each is a limit, otherwise they are one.
       for i = 1, width == 1 and count or 0 do
         if leaves[i].share > 0 then limits[#limits + 1] = i end
       end
-      calls = math.max(#limits, 1)
+      calls = max(#limits, 1)
       values[#values + 1] = calls
     end
     for call = 1, calls do
       local first, final, shut, charged = 1, count, 0, nil
       if what == 'D' then
         -- More than what is there now. Nothing is granted while it is shut.
-        first, final, shut, cost = limits[call] or 1, limits[call] or count, math.max(pause, 0), {}
+        first, final, shut, cost = limits[call] or 1, limits[call] or count, max(pause, 0), {}
         for j = 1, limits[call] or 0 do
           local p = leaves[j]
-          if p.kind == 'i' or p.kind == 'o' and first <= j + p.b then shut = math.max(shut, p.x) end
+          if p.kind == 'i' or p.kind == 'o' and first <= j + p.b then shut = max(shut, p.x) end
         end
         local there = available(first, final)
         for j = 1, width do
           if shut > 0.001 then there[j] = 0 end
           values[#values + 1] = there[j]
-          cost[j] = math.max(asked[j], there[j] + 1)
+          cost[j] = max(asked[j], there[j] + 1)
         end
       end
       -- When the rules are ready, and the last of them, as it limits; whether that is unpredictable, which counts as later than all
@@ -389,15 +391,15 @@ while at <= #request do
           if kind == 'o' then
             ready_at = p.x
           elseif kind == 'i' then
-            after = math.max(after, p.x)
+            after = max(after, p.x)
           elseif kind == 'b' then
             -- No request of a smooth rule takes longer than 2^62 ns.
             ready_at = (n * 1000000 / p.a > 4611686018427387.904 or p.d == 1 and n > p.c) and math.huge or p.x
             if p.d == 1 then
               -- Nothing leaks in a pause, but what a pause holds back is no content.
-              local held = math.max(pause, 0)
-              local over = math.max(p.x - held, 0) + (n - p.c) * 1000000 / p.a
-              if over > 0.001 then room = math.max(room, math.ceil(held + over)) end
+              local held = max(pause, 0)
+              local over = max(p.x - held, 0) + (n - p.c) * 1000000 / p.a
+              if over > 0.001 then room = max(room, ceil(held + over)) end
             end
           elseif kind == 's' then
             -- When enough permits have left the window; not before an earlier caller. The next call goes on where this one has
@@ -409,7 +411,7 @@ while at <= #request do
               p.less, p.sum, p.looked = p.sum, p.sum + permits, p.looked + 1
             end
             ready_at = n > p.a and math.huge or p.x + p.z
-            if over > 0 then ready_at = math.max(ready_at, ends(p, (entry(p, p.looked - 1)))) end
+            if over > 0 then ready_at = max(ready_at, ends(p, (entry(p, p.looked - 1)))) end
           elseif kind == 'p' then
             -- While others wait, each waiting process has a share of the places, and the remainder goes round in turns: beyond its
             -- share a process takes until its turn is over, and after that if no other turn began earlier. For one that has waited for
@@ -428,46 +430,45 @@ while at <= #request do
           elseif kind then
             ready_at = ready(kind, n, p.x, p.y, p.a, p.b, p.c, p.d)
           end
-          after = math.max(after, ready_at)
+          after = max(after, ready_at)
           if blind and not unknown or ready_at > longest and (blind or not unknown) then
-            part, longest, unknown = i, math.max(ready_at, 0.001), blind or unknown
+            part, longest, unknown = i, max(ready_at, 0.001), blind or unknown
           end
           if locks then p.wait, p.blind = ready_at, blind end
         end
         if pause > after then after, part = pause, 0 end
         unknown = unknown or opaque
       end
-      -- Due within a thousandth of a microsecond is due.
-      local wait, verdict = after > 0 and math.ceil(after - 0.001) or 0, 2
+      local wait, verdict = after > 0 and ceil(after - 0.001) or 0, 2
       if what == 'S' then
         charged = 0
       elseif what == 'D' then
-        values[#values + 1] = (unknown or after == math.huge) and -1 or math.ceil(math.max(after, shut, 0.001) - 0.001)
+        values[#values + 1] = (unknown or after == math.huge) and -1 or ceil(max(after, shut, 0.001) - 0.001)
       elseif after == math.huge then
         wait, unknown = 1125899906842624, false
       elseif wait > patience or unknown and patience == 0 then
         -- Only the refusal of a new call locks: a waiter that is late is not refused by the rule.
         local rules = real or leaves
-        for i = 1, locks and fresh == 1 and count or 0 do
+        for i = 1, locks and asked[width + 1] == 1 and count or 0 do
           local p = rules[i]
           if p.kind == 'o' and p.x <= 0 then
             for j = i + 1, i + p.b do
               if rules[j].blind or rules[j].wait > 0.001 then p.x, leaves[i].x, dirty = p.a, p.a, true end
             end
-            wait = math.max(wait, math.ceil(p.x - 0.001))
+            wait = max(wait, ceil(p.x - 0.001))
           end
         end
-      elseif room > 0 and wait > 0 and fresh == 1 then
+      elseif room > 0 and wait > 0 and asked[width + 1] == 1 then
         wait, unknown, verdict = room, false, 3
       elseif wait <= limit and not (real or unknown) then
-        charged, verdict = math.max(after, 0), 0
+        charged, verdict = max(after, 0), 0
       else
         verdict = 1
         if not real then
           real, leaves = leaves, {}
           for i = 1, count do
             local p, copy = real[i], {}
-            local span = math.min(p.d, patience)
+            local span = min(p.d, patience)
             if p.kind == 'p' and p.needs > 0 and span > 0 then
               if p.waits + p.x < span / 2 then dirty = true end
               p.waits, p.wants = span - p.x, p.needs
@@ -477,10 +478,10 @@ while at <= #request do
             leaves[i] = copy
           end
         end
-        if not opaque then charged, opaque = math.max(after, 0), unknown end
+        if not opaque then charged, opaque = max(after, 0), unknown end
       end
       if what == 'T' then
-        if wait < 1125899906842624 then wait = math.min(wait, 562949953421311) + (unknown and 562949953421312 or 0) end
+        if wait < 1125899906842624 then wait = min(wait, 562949953421311) + (unknown and 562949953421312 or 0) end
         values[#values + 1] = wait * 4 + verdict
         if count > 1 then values[#values + 1] = part end
       end
@@ -488,23 +489,23 @@ while at <= #request do
         local p = leaves[i]
         local n, kind = cost[p.share] or 0, p.kind
         if kind == 'i' then
-          p.x = math.max(p.x, charged)
+          p.x = max(p.x, charged)
         elseif kind == 'o' or n == 0 and count > 1 then
           -- It costs nothing there.
         elseif kind == 'b' then
           -- Within a microsecond of a full store it stays: waits are rounded up, and without a store each grant would lose that.
           p.x = (p.x < charged - p.b - 1 and charged - p.b or p.x) + n * 1000000 / p.a
         elseif kind == 's' then
-          local j, time, total, its_number = p.final + 1, math.max(charged - p.x, p.z), n, (sequence + 1) % 4294967296
+          local j, time, total, its_number = p.final + 1, max(charged - p.x, p.z), n, (sequence + 1) % 4294967296
           if p.first < j then
             local newest, permits, earlier = entry(p, j - 1)
             if math.abs(ends(p, newest) - ends(p, time)) < (p.c <= 1 and 0.001 or 0.5) then
-              n = math.min(n, 4294967295 - permits)
+              n = min(n, 4294967295 - permits)
               j, total, its_number = j - 1, n + permits, earlier
               if p.looked and p.looked > j then p.sum = p.sum + n end
             end
           end
-          p.y, p.z, p.final, p.kept, p.over[j] = p.y + n, time, j, math.min(p.kept, j - 1), {time, total, its_number}
+          p.y, p.z, p.final, p.kept, p.over[j] = p.y + n, time, j, min(p.kept, j - 1), {time, total, its_number}
         elseif kind ~= 'p' then
           p.x, p.y, p.z, p.w = charge(kind, n, charged, sequence + 1, p.x, p.y, p.z, p.w, p.a, p.b, p.c, p.d)
         elseif what == 'T' then
@@ -517,7 +518,7 @@ while at <= #request do
       if charged and not real then sequence, dirty = sequence + 1, true end
     end
   elseif what == 'R' then
-    local r = {struct.unpack('<' .. ('I4'):rep(2 * width) .. 'dI4B', request, at)}
+    local r = {read('<' .. ('I4'):rep(2 * width) .. 'dI4B', request, at)}
     local ago, its_number, is_all = r[2 * width + 1], r[2 * width + 2], r[2 * width + 3]
     at, its_number = r[2 * width + 4], sequence - (sequence - its_number) % 4294967296
     -- If the key is lost, so is the charge.
@@ -534,14 +535,14 @@ while at <= #request do
         local function age(number) return (sequence - number) % 4294967296 end
         local lows, its, later, after, back = p.z, age(its_number), age(p.y), 0, n * each
         while its > later and after < #lows do
-          local low, since = struct.unpack('<dI4', lows, after + 1)
-          back, later, after = math.min(back, low), age(since), after + 12
+          local low, since = read('<dI4', lows, after + 1)
+          back, later, after = min(back, low), age(since), after + 12
         end
         if its <= later and its >= age(p.y) then
           local is_undone = after == 0 and n == all
           p.x, p.y, p.z = x - back, is_undone and (p.y - 1) % 4294967296 or p.y, ''
           for place = #lows - 11, 1, -12 do
-            local low, since = struct.unpack('<dI4', lows, place)
+            local low, since = read('<dI4', lows, place)
             if not is_undone or age(since) > its then p.z = note(p.z, place < after and low - back or low, since) end
           end
         end
@@ -552,24 +553,24 @@ while at <= #request do
       elseif kind == 'b' or kind == 'w' then
         -- At the stable price. If it is not the last charge no more than time has not replenished already, and no more than the store
         -- holds; and nothing before it is due, or the next caller would be due together with the last one that is booked behind it.
-        local back = is_paid and 0 or math.max(math.min(n * each, all * each - ago, kind == 'b' and p.b or math.huge), 0)
+        local back = is_paid and 0 or max(min(n * each, all * each - ago, kind == 'b' and p.b or math.huge), 0)
         local rest = x - (kind == 'b' and is_last and n * each or back)
-        p.x = kind == 'b' and rest < -p.b - 1 and math.min(x, -p.b) or rest
+        p.x = kind == 'b' and rest < -p.b - 1 and min(x, -p.b) or rest
       elseif kind == 'f' and its_number >= p.z and ago + x < 2147483648 then
         -- Exact within the window. Only the lower bits of a number are known: what is older by half their range is another one.
-        p.y = math.max(p.y - n, 0)
+        p.y = max(p.y - n, 0)
       elseif kind == 's' then
         -- Exact. The entry is the last one whose first charge was not later.
         local low, high = p.first - 1, p.final
         while low < high do
-          local middle = math.ceil((low + high) / 2)
+          local middle = ceil((low + high) / 2)
           local _, _, number = entry(p, middle)
           if (sequence - number) % 4294967296 >= sequence - its_number then low = middle else high = middle - 1 end
         end
         if low >= p.first and ago + entry(p, low) + x <= 2147483648 + p.c then
           local time, permits, number = entry(p, low)
-          n = math.min(n, permits)
-          p.y, p.over[low], p.kept, p.looked = p.y - n, {time, permits - n, number}, math.min(p.kept, low - 1), nil
+          n = min(n, permits)
+          p.y, p.over[low], p.kept, p.looked = p.y - n, {time, permits - n, number}, min(p.kept, low - 1), nil
           -- An entry without permits is not the last one.
           permits = low < p.final and 1 or permits - n
           while permits == 0 do
@@ -584,13 +585,13 @@ while at <= #request do
     if blob and its_number == sequence and is_all == 1 then sequence = sequence - 1 end
     dirty = dirty or blob
   elseif what == 'P' then
-    local duration, following = struct.unpack('<d', request, at)
+    local duration, following = read('<d', request, at)
     local longest = halt(duration, true)
     if pause <= 0 then owed = longest end
-    at, pause, sequence, dirty = following, math.max(pause, duration), sequence + 1, true
+    at, pause, sequence, dirty = following, max(pause, duration), sequence + 1, true
   elseif what == 'E' and pause > 0 then
     -- What was halted, and is due at the end of the pause, becomes due now, or when the debt is paid.
-    local early = pause - math.max(owed, 0)
+    local early = pause - max(owed, 0)
     for i = 1, early > 0 and count or 0 do
       local p = leaves[i]
       if owes(p) then p.x = p.x - early end
@@ -598,36 +599,36 @@ while at <= #request do
     end
     pause, sequence, dirty = -0.001, sequence + 1, true
   elseif what == 'N' then
-    local theirs, place = struct.unpack('<d', request, at)
+    local theirs, place = read('<d', request, at)
     -- Other kinds of rules are another limit.
-    if blob and math.floor(theirs / 8589934592) ~= math.floor(stamp / 8589934592) then return struct.pack('<I4d', number, -1) end
-    new_rules, at = request:sub(place, place + 34 * count - 1), place + 34 * count
-    generation = math.max(generation + 1, math.min(math.floor(now / 1000000), 4294967295))
+    if blob and floor(theirs / 8589934592) ~= floor(stamp / 8589934592) then return write('<dd', number, -1) end
+    new_rules, at = request:sub(place, place + 32 * count - 1), place + 32 * count
+    generation = max(generation + 1, min(floor(now / 1000000), 4294967295))
     if not blob or theirs ~= stamp then
       -- A window keeps its start, a lock that has begun its end, and of a SmoothBursty what is stored or owed its time.
       for i = 1, count do
-        local p, _, _, a, b, c, d = leaves[i], struct.unpack('<c1Bdddd', new_rules, 34 * i - 33)
+        local p, a, b, c, d = leaves[i], read('<dddd', new_rules, 32 * i - 31)
         owes(p)
         if p.kind == 'b' then
-          p.x = math.max(p.x, -p.b)
+          p.x = max(p.x, -p.b)
         elseif p.kind == 'w' then
-          p.y = math.min(p.y, b)
+          p.y = min(p.y, b)
         elseif p.d < 0 then
           -- A meter keeps its content. In a pause that is the content at its end, when a meter is full.
-          local rest = math.max(pause, 0)
+          local rest = max(pause, 0)
           p.x = (p.x + p.b * 1000000 / p.a - rest) * p.a / a + rest - b * 1000000 / a
-          if pause > 0 then p.x = math.max(p.x, rest) end
+          if pause > 0 then p.x = max(p.x, rest) end
         elseif p.kind == 't' then
           -- What was stored at the last step keeps its number, debt its time. Where the steps change, the earlier last step counts.
-          local since = math.max(past(0, d, 0), past(0, p.d, 0))
+          local since = max(past(0, d, 0), past(0, p.d, 0))
           local held = p.x + since
-          if held < 0 then held = math.max(held * p.a, -p.b * 1000000, -b * 1000000) / a end
+          if held < 0 then held = max(held * p.a, -p.b * 1000000, -b * 1000000) / a end
           p.x = held - since
         end
         if p.kind == 't' then p.y, p.z = (sequence + 1) % 4294967296, '' end
         if p.kind == 'p' then p.a = a else p.a, p.b, p.c, p.d = a, b, c, d end
       end
-      stamp, sequence, pause = theirs, sequence + 1, math.max(pause, 0)
+      stamp, sequence, pause = theirs, sequence + 1, max(pause, 0)
     end
     dirty = true
     values[#values + 2], values[#values + 1] = generation, version
@@ -636,15 +637,15 @@ while at <= #request do
     for i = 1, width do values[#values + 1] = pause > 0 and 0 or there[i] end
     for i = 1, width do values[#values + 1] = limits[i] end
     states_at[#states_at + 1] = #values + 1
-    values[#values + 3], values[#values + 2], values[#values + 1] = -1, math.ceil(math.max(pause, 0)), -1
+    values[#values + 3], values[#values + 2], values[#values + 1] = -1, ceil(max(pause, 0)), -1
   end
   -- To look takes no key over, but what was set and lost comes back. A limiter that is not idle when new must begin to fill.
   dirty = dirty or what == 'H' or what == 'T' and not blob and keep > 0 or renewed and (generation > 0 or what ~= 'Q' and what ~= 'D')
-  gone = what == 'X'
+  gone, what = what == 'X', request:sub(at, at)
 end
 
 -- The states of the rules; when all are as new, and whether that is unpredictable.
-local states, need, unknown = '', math.max(pause, 0), false
+local states, need, unknown = '', max(pause, 0), false
 for i = 1, (dirty or #states_at > 0) and count or 0 do
   local p = (real or leaves)[i]
   local kind, x, y, z, w = p.kind, p.x, p.y, p.z, p.w
@@ -658,43 +659,42 @@ for i = 1, (dirty or #states_at > 0) and count or 0 do
   elseif kind == 's' then
     new_at = p.first <= p.final and ends(p, (entry(p, p.final))) or 0
     local pieces = {w:sub(16 * p.first - 15, 16 * p.kept)}
-    for j = math.max(p.first, p.kept + 1), dirty and p.final or 0 do pieces[#pieces + 1] = struct.pack('<dI4I4', entry(p, j)) end
+    for j = max(p.first, p.kept + 1), dirty and p.final or 0 do pieces[#pieces + 1] = write('<dI4I4', entry(p, j)) end
     log = table.concat(pieces)
     w = #log
   elseif kind == 'p' then
     -- At the latest when the leases end. When other processes wrote their leases, the key was set to live until then.
     new_at, unknown = p.b > 0 and p.c or 0, unknown or p.b + p.others > 0
-    if p.b > 0 or p.waits > -x then w = struct.pack('<dI4dddI4', process, p.b, p.c - x, p.since, p.waits, p.wants) .. w end
+    if p.b > 0 or p.waits > -x then w = write('<dI4dddI4', process, p.b, p.c - x, p.since, p.waits, p.wants) .. w end
     y, z, log = #w, '', w
   end
-  states, need = states .. struct.pack(p.shape, x, y, z, w, '') .. log, math.max(need, new_at)
+  states, need = states .. write(p.shape, x, y, z, w, '') .. log, max(need, new_at)
 end
 
 -- One write carries the value and its expiry, which is set only when it is too short: to twice the time needed, at most a day more.
 if gone then
-  redis.call('DEL', key)
+  call('DEL', key)
 elseif dirty then
   local head, milliseconds = '', nil
   if now + need + keep + 1000000 > deadline * 1000000 then
-    local lives = math.min(need + keep, 9007199254740992)
-    milliseconds = math.ceil((lives + math.min(lives, 86400000000)) / 1000) + 2000
-    deadline = math.min(math.floor((now + milliseconds * 1000) / 1000000), 4294967295)
+    local lives = min(need + keep, 9007199254740992)
+    milliseconds = ceil((lives + min(lives, 86400000000)) / 1000) + 2000
+    deadline = min(floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if pause ~= 0 or version + generation > 0 then
-    local set = version + generation == 0 and '' or new_rules or request:sub(rules_from, rules_from + 34 * count - 1)
-    stamp, head = stamp + 1, struct.pack('<ddI4I4I2', pause, owed, version, generation, #set) .. set
+    local set = version + generation == 0 and '' or new_rules or request:sub(26, 25 + 32 * count)
+    stamp, head = stamp + 1, write('<ddI4I4I2', pause, owed, version, generation, #set) .. set
   end
-  size = (30 + #head + #states) % 65536
-  local value = struct.pack('<dddI4I2', stamp, sequence, now, deadline, size) .. head .. states
-  redis.call('SET', key, value, unpack(milliseconds and {'PX', milliseconds} or {'KEEPTTL'}))
+  local value = write('<dI4dd', stamp, deadline, sequence, now) .. head .. states
+  call('SET', key, value, unpack(milliseconds and {'PX', milliseconds} or {'KEEPTTL'}))
 elseif #values == 0 then
   -- A ping: whether the server would accept a write. This one changes nothing.
-  redis.call('SETRANGE', key, '0', '')
+  call('SETRANGE', key, '0', '')
 end
 for _, i in ipairs(states_at) do
-  values[i] = unknown and -1 or math.ceil(math.max(need - 0.001, 0))
-  values[i + 2] = (blob or dirty) and math.max(math.ceil(deadline * 1000000 - now), 0) or -1
+  values[i] = unknown and -1 or ceil(max(need - 0.001, 0))
+  values[i + 2] = (blob or dirty) and max(ceil(deadline * 1000000 - now), 0) or -1
 end
 if ARGV[2] then return {number, before, unpack(values)} end
-return struct.pack('<I4d' .. ('d'):rep(#values), number, before, unpack(values))
-end)(request, number, stamp, keep, key, now, blob, past, note, ready, charge)
+return write('<dd' .. ('d'):rep(#values), number, before, unpack(values))
+end)(read, write, call, request, number, stamp, keep, key, now, blob, past, note, ready, charge)

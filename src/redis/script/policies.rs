@@ -139,7 +139,7 @@ impl Rules {
         let kinds = self.list.iter().flat_map(kinds);
         let parameters = self.list.iter().flat_map(|rule| rule.parameters.map(f64::to_le_bytes));
         // The format of the keys counts as a kind.
-        let kind = hash([3].into_iter().chain(kinds)) % (1 << 20);
+        let kind = hash([4].into_iter().chain(kinds)) % (1 << 20);
         f64::from(kind) * 8_589_934_592.0 + f64::from(hash(parameters.flatten())) * 2.0
     }
 }

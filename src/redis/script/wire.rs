@@ -17,32 +17,36 @@ pub(crate) struct PolicyHeader {
     pub(crate) rank: Rank,
 }
 
-/// Where the head has the kind of a lone rule.
-const ALONE: usize = 20;
-
 impl PolicyHeader {
     pub(crate) fn of<P: Scripted>(policy: &P, rank: Rank) -> Self {
         let rules = Rules::of(policy);
         Self { stamp: rules.stamp(), rules, rank }
     }
 
-    /// The head and the rules. `id`: of the process; `keep`: the least time a key lives; `idle`: whether an absent key is an idle
-    /// limiter. `lease`: the permits that this process holds, by the number of the cost; how long that counts; and
-    /// how long the process counts as waiting. `sets`: whether the policy is replaced by another one.
-    pub(crate) fn head(
+    /// A request with changes, or for calls, in their order. `id`: of the process; `keep`: the least time a key lives; `idle`:
+    /// whether an absent key is an idle limiter. `lease`: the permits that this process holds, by the number of the
+    /// cost; how long that counts; and how long the process counts as waiting. `sets`: whether the policy is replaced by
+    /// another one.
+    pub(crate) fn request<C: Cost>(
         &self,
         (id, keep, idle): (f64, Duration, bool),
         (held, spans): (&[u64], [Duration; 2]),
-        sets: bool,
+        (changes, sets): (&[u8], bool),
+        calls: &[Call<C>],
     ) -> Vec<u8> {
-        let mut bytes = vec![0; 4]; // the number of the request
-        bytes.extend([self.stamp, micros(keep)].map(f64::to_le_bytes).as_flattened());
-        bytes.push(b'-');
-        bytes.extend(id.to_le_bytes());
-        bytes.extend([self.rank.0, self.rank.1].map(u32::to_le_bytes).as_flattened());
-        let count = u8::try_from(self.rules.list.len()).unwrap_or(u8::MAX);
-        bytes.extend([u8::from(idle), u8::from(sets), self.rules.width(), count]);
-        for rule in &self.rules.list {
+        let list = &self.rules.list;
+        let mut bytes = vec![0; 8]; // the number of the request
+        put_numbers(&[self.stamp, micros(keep)], &mut bytes);
+        let runs: Vec<_> = calls.chunk_by(PartialEq::eq).collect();
+        bytes.push(match list[..] {
+            [rule]
+                if runs.len() == 1 && self.rank == (0, 0) && kind::ALONE.contains(&rule.kind) =>
+            {
+                rule.kind
+            }
+            _ => b'-',
+        });
+        for rule in list {
             let mut parameters = rule.parameters;
             if rule.kind == kind::IN_FLIGHT {
                 let held = held.get(usize::from(rule.share) - 1).copied().unwrap_or_default();
@@ -50,28 +54,38 @@ impl PolicyHeader {
                 let held = held as f64;
                 parameters = [parameters[0], held, micros(spans[0]), micros(spans[1])];
             }
-            bytes.extend([rule.kind, rule.share]);
-            bytes.extend(parameters.map(f64::to_le_bytes).as_flattened());
+            put_numbers(&parameters, &mut bytes);
         }
+        bytes.extend(changes);
+        for run in runs {
+            let call = run[0];
+            bytes.push(b'T');
+            bytes.extend(u16::try_from(run.len()).unwrap_or(u16::MAX).to_le_bytes());
+            let patience = call.patience.map_or(ENDLESS, micros);
+            put_numbers(&[micros(call.limit).min(FARTHEST), patience], &mut bytes);
+            put_cost(call.cost, &mut bytes);
+            bytes.push(u8::from(call.fresh));
+        }
+        bytes.push(0);
+        bytes.extend(list.iter().flat_map(|rule| [rule.kind, rule.share]));
+        put_numbers(&[id], &mut bytes);
+        bytes.extend([self.rank.0, self.rank.1].map(u32::to_le_bytes).as_flattened());
+        let count = u8::try_from(list.len()).unwrap_or(u8::MAX);
+        bytes.extend([u8::from(idle), u8::from(sets), self.rules.width(), count]);
         bytes
     }
 
     /// Sets this policy.
     pub(crate) fn set(&self) -> Vec<u8> {
-        let mut bytes = [&b"N"[..], &self.stamp.to_le_bytes()].concat();
-        for rule in &self.rules.list {
-            bytes.extend([rule.kind, rule.share]);
-            bytes.extend(rule.parameters.map(f64::to_le_bytes).as_flattened());
-        }
+        let mut bytes = vec![b'N'];
+        put_numbers(&[self.stamp], &mut bytes);
+        self.rules.list.iter().for_each(|rule| put_numbers(&rule.parameters, &mut bytes));
         bytes
     }
+}
 
-    /// The kind of the rule if it is one for which the script has a short way.
-    fn alone(&self) -> Option<u8> {
-        let [rule] = self.rules.list[..] else { return None };
-        let is_short = kind::ALONE.contains(&rule.kind);
-        (self.rank == (0, 0) && is_short).then_some(rule.kind)
-    }
+fn put_numbers(numbers: &[f64], bytes: &mut Vec<u8>) {
+    bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
 }
 
 /// What a reply says if the key has a policy of a higher rank than the request's: that policy, or `None` if the key holds
@@ -136,30 +150,6 @@ fn put_cost(cost: impl Cost, bytes: &mut Vec<u8>) {
     bytes.extend(cost.numbers().flat_map(u32::to_le_bytes));
 }
 
-/// Adds calls in their order, in runs of equal ones.
-pub(crate) fn put_calls<P: Scripted>(
-    header: &PolicyHeader,
-    calls: &[Call<P::Cost>],
-    bytes: &mut Vec<u8>,
-) {
-    let mut runs = 0;
-    for run in calls.chunk_by(PartialEq::eq) {
-        let call = run[0];
-        bytes.push(b'T');
-        bytes.extend(u32::try_from(run.len()).unwrap_or(u32::MAX).to_le_bytes());
-        bytes.extend(micros(call.limit).min(FARTHEST).to_le_bytes());
-        bytes.extend(call.patience.map_or(ENDLESS, micros).to_le_bytes());
-        bytes.push(u8::from(call.fresh));
-        put_cost(call.cost, bytes);
-        runs += 1;
-    }
-    if runs == 1
-        && let Some(kind) = header.alone()
-    {
-        bytes[ALONE] = kind;
-    }
-}
-
 /// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -185,6 +175,8 @@ const UNKNOWN: u64 = 1 << 49;
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // whole numbers
 pub(crate) fn answers<C>(reply: &[f64], calls: &[Call<C>], rules: &Rules) -> Option<Vec<Answer>> {
     let (&before, values) = reply.split_first()?;
+    // Of one refused call it may be the only number.
+    let values = if values.is_empty() && before as u64 & 3 == 2 { reply } else { values };
     // The lower bits.
     let mut sequence = before as u64 as u32;
     // Of several rules, with the one that limits.

@@ -84,12 +84,12 @@ impl Connection for Wire {
     }
 }
 
-/// With the number of the request in the place of a zero.
+/// With the number of the request in the place of four zero bytes.
 fn numbered(mut value: Value, request: &Request) -> Value {
-    if let (Some(number), Value::BulkString(bytes)) = (request.argument.first_chunk(), &mut value)
-        && let Some(first @ [0, 0, 0, 0]) = bytes.first_chunk_mut::<4>()
+    if let Value::BulkString(bytes) = &mut value
+        && bytes.starts_with(&[0; 4])
     {
-        *first = *number;
+        bytes.splice(..4, request.argument[..8].iter().copied());
     }
     value
 }

@@ -28,7 +28,8 @@ impl Connection for AtOnce {
     async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
         let is_take = is_take(request);
         // A policy that is set gets a rank.
-        let set = if request.argument[38] == 1 { &[1, 0, 1][..] } else { &[1] };
+        let set =
+            if request.argument[request.argument.len() - 3] == 1 { &[1, 0, 1][..] } else { &[1] };
         Ok(if is_take { lone(0) } else { told(set) })
     }
 

@@ -22,8 +22,8 @@ const FILL: &str = "
     local last = struct.unpack('<I4', value:sub(-4))
     local log = {}
     for i = 1, entries do log[i] = struct.pack('<dI4I4', i * 10, 1, (last - entries + i) % 4294967296) end
-    -- Its length, the lower 16 bits; and the fields of the log, of which the last is its own length.
-    local fields = struct.pack('<I2dddI4', (58 + 16 * entries) % 65536, -10 - ARGV[2], entries, entries * 10, 16 * entries)
+    -- The fields of the log, of which the last is its length.
+    local fields = struct.pack('<dddI4', -10 - ARGV[2], entries, entries * 10, 16 * entries)
     redis.call('SET', KEYS[1], value:sub(1, 28) .. fields .. table.concat(log), 'KEEPTTL')
     return #redis.call('GET', KEYS[1])";
 

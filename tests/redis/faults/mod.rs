@@ -149,8 +149,8 @@ fn stored(server: &Server) -> Option<Stored> {
     let bytes: Vec<u8> = server.query::<Option<Vec<u8>>>(&["GET", KEY])?;
     let number = |at: usize| f64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the lower bits
-    let sequence = number(8) as u64 as u32;
-    Some(Stored { sequence, level: number(30) })
+    let sequence = number(12) as u64 as u32;
+    Some(Stored { sequence, level: number(28) })
 }
 
 #[track_caller]

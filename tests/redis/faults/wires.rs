@@ -137,7 +137,11 @@ impl Hand {
 /// The two parts of a request: the head and the rules, and what to do.
 fn parts(request: &Request) -> [&[u8]; 2] {
     let request = &request.argument;
-    request.split_at(41 + 34 * usize::from(request[40])).into()
+    let (request, count) =
+        (&request[..request.len() - 20], usize::from(request[request.len() - 1]));
+    let (head, todo) = request.split_at(25 + 32 * count);
+    // Behind it are a zero byte, and of each rule its kind.
+    [head, &todo[..todo.len() - 1 - 2 * count]]
 }
 
 /// Whether a request asks for permits.

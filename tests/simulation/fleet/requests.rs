@@ -11,10 +11,16 @@ pub(crate) struct Form {
     pub(crate) width: usize,
 }
 
-/// What a request is to do: behind its head, and the rules.
+/// What a request is to do: behind its head and the parameters of the rules, before a zero byte, their kinds and its tail.
 fn todo(request: &Request) -> &[u8] {
     let request = &request.argument;
-    &request[41 + 34 * usize::from(request[40])..]
+    let count = count(request);
+    &request[25 + 32 * count..request.len() - 21 - 2 * count]
+}
+
+/// How many rules a request has.
+fn count(request: &[u8]) -> usize {
+    usize::from(request[request.len() - 1])
 }
 
 /// Whether a request asks for permits; else it is for changes.
@@ -36,7 +42,11 @@ impl Form {
     /// The calls that the request asks for, as `limit.lua` says.
     pub(crate) fn costs(&self, request: &Request) -> Vec<u32> {
         let calls = self.changes(request).into_iter().filter(|(what, _)| *what == b'T');
-        calls.flat_map(|(_, run)| vec![number(&run[21..]); number(run) as usize]).collect()
+        calls
+            .flat_map(|(_, run)| {
+                vec![number(&run[18..]); usize::from(u16::from_le_bytes([run[0], run[1]]))]
+            })
+            .collect()
     }
 
     /// The calls of a request for permits that were booked: their costs, and their waits in microseconds.
@@ -45,7 +55,9 @@ impl Form {
         if is_mismatch(reply) {
             return Vec::new();
         }
-        let waits: Vec<_> = reply[1..].chunks_exact(self.step).map(|call| call[0] as u64).collect();
+        // One refusal may come without the sequence before it.
+        let calls = if reply.len() == 1 { reply } else { &reply[1..] };
+        let waits: Vec<_> = calls.chunks_exact(self.step).map(|call| call[0] as u64).collect();
         let costs = self.costs(request);
         assert_eq!(costs.len(), waits.len());
         let calls = costs.into_iter().zip(waits);
@@ -58,11 +70,11 @@ impl Form {
         let mut changes = Vec::new();
         while let [what, rest @ ..] = todo {
             let size = match what {
-                b'T' => 21 + 4 * self.width,
+                b'T' => 19 + 4 * self.width,
                 b'R' => 8 * self.width + 13,
                 b'S' | b'D' => 4 * self.width,
                 b'P' => 8,
-                b'N' => 8 + 34 * usize::from(request.argument[40]),
+                b'N' => 8 + 32 * count(&request.argument),
                 _ => 0,
             };
             changes.push((*what, &rest[..size]));

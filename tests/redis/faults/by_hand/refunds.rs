@@ -44,7 +44,7 @@ fn a_refund_behind_a_new_policy_is_not_in_its_request() {
     });
     let todo = &hand.last()[1];
     // The letter, a hash, and one rule.
-    assert!(todo[0] == b'N' && todo.len() == 1 + 8 + 34, "{todo:?}");
+    assert!(todo[0] == b'N' && todo.len() == 1 + 8 + 32, "{todo:?}");
 }
 
 /// As before the exit of a process.

@@ -92,7 +92,7 @@ impl Connection for SomeAreDead {
             return Err(self.failure.clone());
         }
         let is_change = !is_take(request);
-        Ok(told(match request.argument[40] {
+        Ok(told(match request.argument[request.argument.len() - 1] {
             _ if is_change => &[0],
             1 => &[0, 0],
             // With the rule that limits.
