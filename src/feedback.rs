@@ -87,9 +87,8 @@
 //!   it doubles, up to the reset; or, if the server says nothing of windows, the rate falls. A time that was cut to whole
 //!   seconds, and so was too short twice, is taken for a second more from then on.
 //! - **While the server states what remains**, no more calls are under way than that. Until its answer
-//!   arrives, a call is taken for one that the server has not counted yet. When nothing remains, the limiter is
-//!   paused as well, for callers that do not go through the `Feedback` and for other processes. Requests and tokens
-//!   are [counted](#what-is-counted) apart.
+//!   arrives, a call is taken for one that the server has not counted yet. Requests and tokens are
+//!   [counted](#what-is-counted) apart.
 //! - **Token buckets** (the dialects of `OpenAI` and Anthropic, and servers whose refusals name the time of the
 //!   next permit and a later reset) refill steadily, so calls go on at the rate that remaining and reset give and
 //!   need not wait for the reset.

@@ -10,7 +10,6 @@ use super::gate::{Gate, Units};
 use super::headers::{Headers, Judged};
 use super::observer::Feedback;
 use super::places::Sent;
-use super::state::Action;
 use super::text::When;
 use crate::error::Error;
 use crate::limiter::{Granted, Hearing, OwnedLimiter, Reply, both, sealed::Sealed};
@@ -54,8 +53,8 @@ pub struct Call<L: OwnedLimiter> {
 }
 
 impl<L: OwnedLimiter> Call<L> {
-    /// Records the response, and pauses or resumes the limiter. What was learned is in force when this function returns; the
-    /// future changes the limiter, which takes no time in process.
+    /// Records the response, and pauses the limiter after a refusal. What was learned is in force when this function returns;
+    /// the future pauses the limiter, which takes no time in process.
     ///
     /// A second answer to the same call only returns what it says.
     ///
@@ -97,12 +96,10 @@ impl<L: OwnedLimiter> Call<L> {
         {
             self.move_to(bucket);
         }
-        let mut action = self.learn(&answer);
-        if self.feedback.home.is_some() && answer.bucket.is_some() {
-            // The limiter is for other buckets as well.
-            action = Action::default();
-        }
-        (answer, self.feedback.shared.apply(action))
+        // Of a server with several buckets the limiter is for the others as well.
+        let is_alone = self.feedback.home.is_none() || answer.bucket.is_none();
+        let pause = self.learn(&answer).filter(|_| is_alone);
+        (answer, self.feedback.shared.pause(pause))
     }
 
     /// Moves the call to the bucket that its answer named.
@@ -118,13 +115,11 @@ impl<L: OwnedLimiter> Call<L> {
         left.change(|state| state.answered(self.sent.units));
     }
 
-    /// Records the answer, once.
-    fn learn(&mut self, answer: &Answer) -> Action {
-        let Some(place) = self.place.take() else { return Action::default() };
-        let action = self.feedback.shared.learn(self.sent, answer);
-        // After that, or another caller could take its place by what was known before.
-        drop(place);
-        action
+    /// Records the answer, once. Returns for how long to pause the limiter.
+    fn learn(&mut self, answer: &Answer) -> Option<Duration> {
+        // Dropped after that, or another caller could take its place by what was known before.
+        let _place = self.place.take()?;
+        self.feedback.shared.learn(self.sent, answer)
     }
 
     /// As [`observe`](Self::observe), for threads.
@@ -166,8 +161,8 @@ impl<L: OwnedLimiter> Call<L> {
     /// As [`observe`](Self::observe).
     pub fn refused(&mut self, after: Option<Duration>) -> impl Future<Output = ()> + Send + use<L> {
         let (verdict, wait) = (Verdict::Refused, after.map(When::After));
-        let action = self.learn(&Answer { verdict, wait, ..Answer::default() });
-        done(self.feedback.shared.apply(action), ())
+        let pause = self.learn(&Answer { verdict, wait, ..Answer::default() });
+        done(self.feedback.shared.pause(pause), ())
     }
 
     /// Reports that the server did not answer: as [`observe`](Self::observe) of a 503 without a time.

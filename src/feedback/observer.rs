@@ -11,7 +11,7 @@ use super::gate::{Gate, Units, array};
 use super::headers::Judged;
 use super::places::Sent;
 use super::server_state::ServerState;
-use super::state::{Action, State};
+use super::state::State;
 use super::text::When;
 use super::window::Observation;
 use crate::error::Error;
@@ -199,7 +199,7 @@ impl<L: OwnedLimiter> Shared<L> {
     }
 
     /// Learns from the answer to a call.
-    pub(super) fn learn(&self, sent: Sent, answer: &Answer) -> Action {
+    pub(super) fn learn(&self, sent: Sent, answer: &Answer) -> Option<Duration> {
         // A look at the queue may wake callers, so not under the lock.
         let is_learning = self.state.lock().learner.is_on();
         let waiting = if is_learning { self.gate.queue_len() } else { 0 };
@@ -225,18 +225,12 @@ impl<L: OwnedLimiter> Shared<L> {
         })
     }
 
-    /// Pauses or resumes the limiter after an answer.
-    pub(super) fn apply(self: &Arc<Self>, action: Action) -> Hearing {
-        if !self.options.is_alone || action.pause.is_none() && !action.resume {
-            return None;
-        }
+    /// Pauses the limiter after a refusal.
+    pub(super) fn pause(self: &Arc<Self>, pause: Option<Duration>) -> Hearing {
+        let pause = pause.filter(|_| self.options.is_alone)?;
         let shared = Arc::clone(self);
         Some(Box::pin(async move {
-            let changed = match action.pause {
-                Some(pause) => shared.limiter.pause_for(pause).await,
-                None => shared.limiter.resume().await,
-            };
-            if changed.is_err() {
+            if shared.limiter.pause_for(pause).await.is_err() {
                 shared.state.lock().shown.failed += 1;
             }
         }))

@@ -58,6 +58,6 @@ pub struct ServerState {
     pub malformed: u64,
     /// How often such a refusal paused all calls.
     pub pauses: u64,
-    /// How often the limiter could not be paused or resumed, because its store did not answer.
+    /// How often the limiter could not be paused, because its store did not answer.
     pub failed: u64,
 }

@@ -17,13 +17,6 @@ use super::text::When;
 use super::window::{Calendar, Observation, Order, ROUNDED, Window};
 use crate::units::Nanos;
 
-/// What to do with the limiter after an answer.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Action {
-    pub(super) pause: Option<Duration>,
-    pub(super) resume: bool,
-}
-
 /// The pause after a first refusal without a time, if nothing remained.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The least pause. It doubles with each refusal in a row.
@@ -52,8 +45,6 @@ pub(super) struct State {
     paused_until: Nanos,
     /// How often the server named zero right after a time that it had named was over.
     cut_times: u32,
-    /// Until when the limiter is paused because nothing remains.
-    exhausted_until: Nanos,
     /// The units of calls that were sent and not answered.
     in_flight: [u64; 4],
     /// Its counters; the rest is filled in where it is shown.
@@ -76,7 +67,6 @@ impl State {
             refusals: 0,
             paused_until: Nanos::ZERO,
             cut_times: 0,
-            exhausted_until: Nanos::ZERO,
             in_flight: [0; 4],
             shown: ServerState::default(),
         };
@@ -168,44 +158,38 @@ impl State {
         self.learner.restart(now);
         self.places = self.places.as_ref().map(|places| Places::new(places.start, now));
         self.refusals = 0;
-        (self.paused_until, self.exhausted_until) = (Nanos::ZERO, Nanos::ZERO);
+        self.paused_until = Nanos::ZERO;
     }
 
-    /// Learns from the answer to a call. `waiting`: how many wait at the gate.
+    /// Learns from the answer to a call. `waiting`: how many wait at the gate. Returns for how long to pause the limiter.
     pub(super) fn learn(
         &mut self,
         observed: &Observation,
         answer: &Answer,
         waiting: usize,
-    ) -> Action {
+    ) -> Option<Duration> {
         self.shown.answers += 1;
         self.shown.malformed += u64::from(answer.malformed);
         let (now, sent, units) = (observed.now, observed.sent.at, observed.sent.units);
         self.answered(units);
-        let mut action = Action::default();
         let short = if answer.is_refused() { self.short(units, answer) } else { Vec::new() };
         let was_known =
             answer.verdict == Verdict::Refused && self.record_refusal(observed, answer, &short);
         // Sent after the last refusal had arrived: only such a call ends its pause.
         let is_news = sent >= self.refused_at;
-        let mut any = false;
         for &(unit, meter) in answer.meters.iter().filter(|(_, meter)| meter.remaining.is_some()) {
             let index = unit.index();
             let (cost, in_flight) = (u64::from(units[index]), self.in_flight[index]);
-            let order = if is_news || now >= self.paused_until {
-                self.windows[index].record(observed, meter, cost, in_flight)
-            } else {
-                Order::Stale
-            };
-            self.shown.stale += u64::from(order == Order::Stale);
-            any |= order != Order::Stale;
+            let is_new = (is_news || now >= self.paused_until)
+                && self.windows[index].record(observed, meter, cost, in_flight) != Order::Stale;
+            self.shown.stale += u64::from(!is_new);
         }
         // 408: the call waited too long in a queue of the server.
         let is_good = answer.is_accepted() && answer.status < 500 && answer.status != 408;
         if let Some(places) = self.places.as_mut().filter(|_| answer.verdict != Verdict::Refused) {
             places.over(now, observed.sent, is_good);
         }
-        if answer.is_accepted() {
+        let pause = if answer.is_accepted() {
             if is_news {
                 self.refusals = 0;
             }
@@ -220,19 +204,12 @@ impl State {
                     window.open();
                 }
             }
+            None
         } else {
-            action.pause = self.refuse(observed, answer, &short, is_news, was_known);
-        }
+            self.refuse(observed, answer, &short, is_news, was_known)
+        };
         self.learner.set_pace(waiting, observed.max);
-        if any && action.pause.is_none() && now >= self.paused_until {
-            let exhausted = self.windows.iter().filter_map(|window| window.exhausted_until(now));
-            let until = exhausted.max();
-            action.pause = until.map(|until| until.since(now));
-            // If the pause is over, the limiter may be paused by someone else.
-            action.resume = until.is_none() && now < self.exhausted_until;
-            self.exhausted_until = until.unwrap_or(Nanos::ZERO);
-        }
-        action
+        pause
     }
 
     /// The quotas that explain a refusal.

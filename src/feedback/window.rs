@@ -296,13 +296,6 @@ impl Window {
         })
     }
 
-    /// When the next call may try, if nothing remains.
-    pub(super) fn exhausted_until(&self, now: Nanos) -> Option<Nanos> {
-        let is_exhausted =
-            self.remaining(now) == Some(0) && !self.is_refilling && !self.has_ended(now);
-        is_exhausted.then(|| self.reset())?.map(|reset| reset.min(self.cap().alone))
-    }
-
     fn is_steady(&self, meter: Meter) -> bool {
         let is_known = meter.limit.is_some() && meter.reset.is_some();
         is_known && self.is_steady.unwrap_or(meter.is_continuous)

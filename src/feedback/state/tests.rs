@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Action, State};
+use super::State;
 use crate::feedback::answer::{Answer, Unit};
 use crate::feedback::dialect::Dialects;
 use crate::feedback::learner::Search;
@@ -38,7 +38,7 @@ fn remaining(state: &State, now: u64) -> Option<u64> {
 }
 
 /// The answer to a call for one request that was sent at one time and answered at another.
-fn hear(state: &mut State, times: (u64, u64), answer: &Answer) -> Action {
+fn hear(state: &mut State, times: (u64, u64), answer: &Answer) -> Option<Duration> {
     state.learn(&observed(times, None), answer, 0)
 }
 
@@ -46,7 +46,7 @@ fn hear(state: &mut State, times: (u64, u64), answer: &Answer) -> Action {
 fn while_calls_are_paused_an_answer_to_a_call_sent_before_the_refusal_is_stale() {
     let mut state = fresh();
     let refused = read(429, &[("retry-after", "30")]);
-    assert_eq!(hear(&mut state, (10, 20), &refused).pause, Some(Duration::from_secs(30)));
+    assert_eq!(hear(&mut state, (10, 20), &refused), Some(Duration::from_secs(30)));
     let last_answer = |state: &State| remaining(state, 30).is_some();
     hear(&mut state, (19, 30), &left(50));
     assert_eq!((state.shown.stale, last_answer(&state)), (1, false));
@@ -70,23 +70,6 @@ fn a_failure_that_names_a_time_is_a_pause_and_no_outage() {
     };
     assert!(!is_down(&[("retry-after", "1")]));
     assert!(is_down(&[]));
-}
-
-#[test]
-fn nothing_left_pauses_the_limiter_until_the_reset_or_until_more_is_there() {
-    let mut state = fresh();
-    assert!(!state.learner.is_on());
-    assert_eq!(hear(&mut state, (10, 10), &left(0)).pause, Some(Duration::from_secs(60)));
-    // An answer that says nothing of it changes nothing.
-    let action = hear(&mut state, (100, 100), &read(200, &[]));
-    assert_eq!((action.pause, action.resume), (None, false));
-    assert_eq!(remaining(&state, 100), Some(0));
-    let resumes = |state: &mut State, now| hear(state, (now, now), &left(5)).resume;
-    assert!(resumes(&mut state, 200) && !resumes(&mut state, 201));
-    // At the reset the pause is over by itself. What pauses the limiter then is another's.
-    let mut state = fresh();
-    hear(&mut state, (10, 10), &left(0));
-    assert!(!resumes(&mut state, 610));
 }
 
 #[test]
@@ -124,7 +107,7 @@ fn a_time_that_was_cut_twice_is_taken_for_a_second_more() {
     let mut state = fresh();
     let mut pause = |tenths, seconds| {
         let fields = [("retry-after", seconds)];
-        hear(&mut state, (tenths, tenths), &read(429, &fields)).pause.map(|it| it.as_millis())
+        hear(&mut state, (tenths, tenths), &read(429, &fields)).map(|it| it.as_millis())
     };
     assert_eq!(pause(10, "1"), Some(1_000));
     pause(20, "0");

@@ -39,23 +39,6 @@ async fn callers_of_the_limiter_itself_get_places_in_flight_after_a_reset() {
     assert!(places.iter().all(Result::is_ok), "{places:?}");
 }
 
-/// Its bucket would have a token much earlier.
-#[tokio::test]
-async fn callers_of_the_limiter_itself_wait_while_nothing_remains() {
-    let clock = ManualClock::new();
-    let limiter = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(100.0), 100), &clock);
-    let feedback = Feedback::new(limiter.clone());
-    feedback.sent(1).observe(200u16, &EMPTY).await;
-    clock.set(Duration::from_secs(10));
-    let wait = limiter.try_acquire(1).expect_err("nothing remains").retry_after();
-    assert!(wait >= Some(Duration::from_secs(10)), "{wait:?}");
-    // One more is answered, of a window that has begun early.
-    let headers = [("x-ratelimit-remaining", "49"), ("x-ratelimit-reset", "40")];
-    feedback.sent(1).observe(200u16, &headers).await;
-    clock.advance(Duration::from_secs(1));
-    limiter.try_acquire(1).expect("it is paused no longer");
-}
-
 #[tokio::test]
 async fn one_call_goes_first_after_a_refusal_if_no_number_counts_requests() {
     let clock = ManualClock::new();
@@ -118,19 +101,6 @@ async fn a_server_that_was_down_is_believed_as_before() {
     let begin = clock.elapsed();
     drop(feedback.acquire(1).await.expect("granted"));
     assert_eq!((clock.elapsed() - begin).as_secs(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn callers_of_the_limiter_itself_wait_for_the_reset_of_a_quota_that_is_used_up() {
-    let hour = SlidingWindowLog::new(5000, Duration::from_secs(3600));
-    let limiter = RateLimiter::with_clock(hour, Clock::tokio());
-    let feedback = Feedback::new(limiter.clone());
-    let grant = limiter.acquire(1).await.expect("granted");
-    feedback.sent(grant.cost()).observe(200u16, &EMPTY).await;
-    assert_eq!(limiter.available(), 0);
-    let waited = limiter.acquire(100).await.expect("granted").waited();
-    assert_eq!(waited.as_secs(), 20);
-    assert_eq!(limiter.available(), 4899);
 }
 
 /// How many milliseconds the first call after a 429 with these fields waits, and how many calls go then without an answer.
