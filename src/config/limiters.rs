@@ -34,10 +34,13 @@ use crate::sync::Mutex;
 /// as a new limiter, even after an idle time: with the `initial` tokens of a bucket, and with nothing stored.
 #[derive(Clone, Debug)]
 pub struct RateLimiters {
-    keyed: KeyedRateLimiter<String, AllOf>,
+    keyed: Keyed,
     /// The limits in force.
     limits: Arc<Mutex<Arc<Limits>>>,
 }
+
+type Keyed = KeyedRateLimiter<String, AllOf>;
+type Builder = RateLimiterBuilder<Keyed>;
 
 /// The limit of each key by what is in force when it is asked.
 #[inline]
@@ -69,12 +72,7 @@ impl RateLimiters {
     /// each name's queue.
     #[must_use]
     #[inline]
-    pub fn with_options(
-        limits: Limits,
-        options: impl FnOnce(
-            RateLimiterBuilder<KeyedRateLimiter<String, AllOf>>,
-        ) -> RateLimiterBuilder<KeyedRateLimiter<String, AllOf>>,
-    ) -> Self {
+    pub fn with_options(limits: Limits, options: impl FnOnce(Builder) -> Builder) -> Self {
         let limits = Arc::new(Mutex::new(Arc::new(limits)));
         let builder = KeyedRateLimiter::builder_with_policies(policies(&limits));
         Self { keyed: options(builder).absent_is_new(true).build(), limits }
@@ -132,7 +130,7 @@ impl RateLimiters {
 
     /// The table of all names, with all methods by name.
     #[must_use]
-    pub fn keyed(&self) -> &KeyedRateLimiter<String, AllOf> {
+    pub fn keyed(&self) -> &Keyed {
         &self.keyed
     }
 }

@@ -178,12 +178,6 @@ impl Answer {
         }
     }
 
-    /// Whether it names a time of a calendar.
-    pub(super) fn names_time(&self) -> bool {
-        let resets = self.meters.iter().map(|(_, meter)| meter.reset);
-        resets.chain([self.wait]).any(|time| matches!(time, Some(When::At(_))))
-    }
-
     /// How long to wait by `Retry-After`. `now`: the time since the Unix epoch, for a response without `Date`.
     #[must_use]
     pub fn retry_after(&self, now: Duration) -> Option<Duration> {

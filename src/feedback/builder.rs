@@ -39,8 +39,6 @@ pub struct FeedbackBuilder<L: OwnedLimiter> {
     limiter: L,
     pub(super) options: Options,
     reports: Reports,
-    search: Search,
-    places: Option<u32>,
 }
 
 impl<L: OwnedLimiter> FeedbackBuilder<L> {
@@ -123,7 +121,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// Without it calls go as the limiter says, until the server refuses one without a reason: what was learned can
     /// only be less than the limit.
     pub fn start(mut self, rate: Rate) -> Self {
-        self.search.start = rate.as_per_second();
+        self.options.search.start = rate.as_per_second();
         self
     }
 
@@ -151,24 +149,24 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn learn_in_flight(mut self, start: u32) -> Self {
-        self.places = Some(start);
+        self.options.places = Some(start);
         self
     }
 
     /// The seed of the random numbers that keep clients out of step, for tests. Zero: another one each time.
     #[doc(hidden)]
     pub fn seed(mut self, seed: u64) -> Self {
-        self.search.seed = seed;
+        self.options.search.seed = seed;
         self
     }
 
     /// The feedback. It uses the limiter's clock.
     #[must_use]
     pub fn build(self) -> Feedback<L> {
-        let Self { limiter, options, mut reports, search, places } = self;
+        let Self { limiter, options, mut reports } = self;
         let clock = limiter.clock().clone();
         reports.name = limiter.name().map(Into::into);
-        let state = State::new(search, places, clock.now());
+        let state = State::new(options.search, options.places, clock.now());
         let gate = RateLimiter::reporting(state.gate, &clock, reports);
         let state = Mutex::new(state);
         let shared = Arc::new(Shared { limiter, gate, options, state });
@@ -191,9 +189,10 @@ impl<L: OwnedLimiter> Feedback<L> {
             judge: None,
             is_alone: true,
             max_wait: MAX_WAIT,
+            search: Search::default(),
+            places: None,
         };
-        let (reports, search) = (Reports::default(), Search::default());
-        FeedbackBuilder { limiter, options, reports, search, places: None }
+        FeedbackBuilder { limiter, options, reports: Reports::default() }
     }
 }
 

@@ -43,13 +43,13 @@ use crate::rate_limiter::Grant;
 /// ```
 #[must_use = "a call that is dropped without an answer counts against what remains"]
 pub struct Call<L: OwnedLimiter> {
-    feedback: Feedback<L>,
-    grant: Option<L::Grant>,
+    pub(super) feedback: Feedback<L>,
+    pub(super) grant: Option<L::Grant>,
     /// The time that the caller waited at the gate.
-    before: Duration,
+    pub(super) before: Duration,
     /// Its place in flight at the server. `None` once its answer was observed.
-    place: Option<Grant<'static, Gate>>,
-    sent: Sent,
+    pub(super) place: Option<Grant<'static, Gate>>,
+    pub(super) sent: Sent,
 }
 
 impl<L: OwnedLimiter> Call<L> {
@@ -104,11 +104,10 @@ impl<L: OwnedLimiter> Call<L> {
 
     /// Moves the call to the bucket that its answer named.
     fn move_to(&mut self, bucket: Feedback<L>) {
-        let Some(place) = self.place.take() else { return };
         if Arc::ptr_eq(&self.feedback.shared, &bucket.shared) {
-            self.place = Some(place);
             return;
         }
+        let Some(place) = self.place.take() else { return };
         let (place, Sent { ahead, .. }) = bucket.past_gate(place.cost());
         (self.place, self.sent.ahead) = (Some(place), ahead);
         let left = std::mem::replace(&mut self.feedback.shared, bucket.shared);
@@ -312,7 +311,8 @@ impl<L: OwnedLimiter> Feedback<L> {
     /// ```
     pub fn sent(&self, n: L::Cost) -> Call<L> {
         let (place, sent) = self.past_gate(self.shared.options.units(n));
-        self.call(None, place, sent, Duration::ZERO)
+        let (feedback, before) = (self.clone(), Duration::ZERO);
+        Call { feedback, grant: None, before, place: Some(place), sent }
     }
 
     /// Sends a call that does not ask.
@@ -321,16 +321,6 @@ impl<L: OwnedLimiter> Feedback<L> {
         let place = place.unwrap_or_else(|_| unreachable!("a gate bears any debt"));
         let sent = self.shared.send(&place, false);
         (place, sent.unwrap_or_else(|| unreachable!("it did not ask")))
-    }
-
-    pub(super) fn call(
-        &self,
-        grant: Option<L::Grant>,
-        place: Grant<'static, Gate>,
-        sent: Sent,
-        before: Duration,
-    ) -> Call<L> {
-        Call { feedback: self.clone(), grant, before, place: Some(place), sent }
     }
 }
 

@@ -133,17 +133,8 @@ const KNOWN: &[Dialect] = &[
     // And APIs that follow it.
     Dialect {
         is_continuous: true,
-        ..Dialect::new(
-            "openai",
-            &[
-                ("x-ratelimit-limit-requests", Field::Limit(Unit::Requests)),
-                ("x-ratelimit-remaining-requests", Field::Remaining(Unit::Requests)),
-                ("x-ratelimit-reset-requests", Field::Reset(Unit::Requests)),
-                ("x-ratelimit-limit-tokens", Field::Limit(Unit::Tokens)),
-                ("x-ratelimit-remaining-tokens", Field::Remaining(Unit::Tokens)),
-                ("x-ratelimit-reset-tokens", Field::Reset(Unit::Tokens)),
-            ],
-        )
+        marks: &["x-ratelimit-remaining-requests", "x-ratelimit-remaining-tokens"],
+        ..Dialect::new("openai", &[("x-ratelimit-", Field::Family)])
     },
     // And others with `x-rate-limit-*`, such as `Yii` and `AspNetCoreRateLimit`.
     Dialect::new(

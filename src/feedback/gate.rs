@@ -57,17 +57,6 @@ impl Cap {
     pub(super) const UNKNOWN: Self =
         Self { steps: [(Nanos::ZERO, u64::MAX); 3], is_refilling: false, alone: Nanos::ZERO };
 
-    fn remaining_at(&self, now: Nanos) -> u64 {
-        let Some(step) = self.steps.iter().rposition(|&(at, _)| at <= now) else { return 0 };
-        let (at, least) = self.steps[step];
-        let Some(&(next, most)) = self.steps.get(step + 1).filter(|_| self.is_refilling) else {
-            return least;
-        };
-        let span = next.since(at).as_nanos().max(1);
-        let risen = u128::from(most.saturating_sub(least)) * now.since(at).as_nanos() / span;
-        least + u64::try_from(risen).unwrap_or(u64::MAX)
-    }
-
     /// When the bound is at least `needed`, at the latest at the reset.
     pub(super) fn reached(&self, needed: u64) -> Nanos {
         let step = self.steps.iter().position(|&(_, most)| needed <= most).unwrap_or(2);
@@ -86,19 +75,13 @@ impl Cap {
 
     fn ready_at(&self, out: u64, now: Nanos, n: u64) -> Ready {
         let needed = out.saturating_add(n);
-        let is_alone = out == 0;
         let [.., (reset, most)] = self.steps;
-        let reached = self.reached(needed);
-        let reached = if is_alone { reached.min(self.alone) } else { reached };
-        if needed <= self.remaining_at(now) || is_alone && self.alone <= now {
-            // Possibly for some time: that counts if the alarm of a caller was late.
-            Ready::At(reached.min(now))
-        } else if reset <= now {
-            Ready::NotBefore(now)
-        } else if is_alone || needed <= most {
-            Ready::At(reached.max(now))
+        if out == 0 {
+            Ready::At(self.reached(needed).min(self.alone))
+        } else if needed <= most {
+            Ready::At(self.reached(needed))
         } else {
-            Ready::NotBefore(reset)
+            Ready::NotBefore(reset.max(now))
         }
     }
 }
@@ -261,13 +244,9 @@ impl Policy for Gate {
         (passed.level, passed.at) = (if is_void { level.min(0.0) } else { level }, now);
     }
 
-    fn available(&self, passed: &Passed, now: Nanos) -> Units {
-        let left = |unit: usize| {
-            let at = if now < self.opens() { 0 } else { self.caps[unit].remaining_at(now) };
-            let at = if unit == 0 { at.min(self.places) } else { at };
-            u32::try_from(at.saturating_sub(passed.out[unit])).unwrap_or(u32::MAX)
-        };
-        (left(0), left(1), left(2), left(3))
+    /// Nobody asks: the state of the server says what remains.
+    fn available(&self, _: &Passed, _: Nanos) -> Units {
+        Units::default()
     }
 
     fn limits(&self, passed: &Passed, asked: Asked<Units>, visit: &mut dyn FnMut(Limit<Units>)) {
@@ -306,12 +285,11 @@ mod tests {
 
     #[test]
     fn what_remains_changes_at_the_knee_and_at_the_reset_or_rises_between_them() {
-        let cases =
-            [(9, 0, 0), (10, 5, 5), (15, 5, 6), (20, 7, 7), (25, 7, 8), (29, 7, 9), (30, 10, 10)];
-        for (seconds, steps, is_refilling) in cases {
-            let remaining =
-                [false, true].map(|is_refilling| rising(is_refilling).remaining_at(at(seconds)));
-            assert_eq!(remaining, [steps, is_refilling], "at {seconds} s");
+        for (needed, steps, rises) in
+            [(0, 10, 10), (5, 10, 10), (6, 20, 15), (7, 20, 20), (10, 30, 30)]
+        {
+            let reached = [false, true].map(|is_refilling| rising(is_refilling).reached(needed));
+            assert_eq!(reached, [at(steps), at(rises)], "{needed}");
         }
     }
 
@@ -324,14 +302,6 @@ mod tests {
         let now = |cost| gate.ready_at(&out, at(10), cost).map(|ready| ready.has_come(at(10)));
         assert_eq!((now((1, 0, 0, 0)), now((1, 1, 0, 0))), (Ok(true), Ok(false)));
         assert_eq!((gate.idle_at(&out), gate.idle_at(&NONE)), (None, Some(Nanos::ZERO)));
-    }
-
-    #[test]
-    fn nothing_is_there_before_it_opens_and_then_what_is_not_under_way() {
-        let gate = Gate { caps: [rising(false); 4], shut_until: at(15), ..Gate::OPEN };
-        let out = Passed { out: [1, 2, 9, 0], ..NONE };
-        assert_eq!(gate.available(&out, at(14)), (0, 0, 0, 0));
-        assert_eq!(gate.available(&out, at(15)), (4, 3, 0, 5));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::answer::{Answer, Unit};
 use super::dialect::Dialects;
 use super::gate::{Gate, Units, array};
 use super::headers::Judged;
+use super::learner::Search;
 use super::places::Sent;
 use super::server_state::ServerState;
 use super::state::State;
@@ -140,6 +141,9 @@ pub(super) struct Options {
     /// Whether the limiter serves this server alone, so that it may be paused.
     pub(super) is_alone: bool,
     pub(super) max_wait: Duration,
+    pub(super) search: Search,
+    /// How many calls to send at once at first, if that is learned.
+    pub(super) places: Option<u32>,
 }
 
 pub(super) struct Shared<L: OwnedLimiter> {
@@ -212,11 +216,9 @@ impl<L: OwnedLimiter> Shared<L> {
         self.change(|state| {
             let calendar = match answer.date {
                 Some(date) => state.calendar.read(now, date),
-                None if answer.names_time() => {
-                    clock.since_epoch().saturating_add(now.since(Nanos::ZERO))
-                }
                 // Nothing is compared with it.
-                None => Duration::ZERO,
+                None if answer.wait.is_none() && answer.meters.is_empty() => Duration::ZERO,
+                None => clock.since_epoch().saturating_add(now.since(Nanos::ZERO)),
             };
             let (is_dated, is_accepted) = (answer.date.is_some(), answer.is_accepted());
             let max = self.options.max_wait;

@@ -11,7 +11,7 @@ use super::gate::Gate;
 use super::observer::Feedback;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::and::pass::InTurn;
+use crate::limiter::and::pass::{InTurn, counts};
 use crate::limiter::{
     Around, Ask, Granted, InProcess, Limiter, OwnedLimiter, Stages, sealed::Sealed,
 };
@@ -42,7 +42,8 @@ impl<L: OwnedLimiter> Stages<Call<L>> for Passing<L> {
             let (place, grant) = ready!(self.turn.poll(context)).map_err(of_both)?;
             let before = self.waited.saturating_add(place.waited());
             if let Some(sent) = self.feedback.shared.send(&place, true) {
-                return Poll::Ready(Ok(self.feedback.call(Some(grant), place, sent, before)));
+                let (feedback, grant, place) = (self.feedback.clone(), Some(grant), Some(place));
+                return Poll::Ready(Ok(Call { feedback, grant, before, place, sent }));
             }
             // An answer to another call has closed the gate meanwhile.
             self.waited = before.saturating_add(grant.waited());
@@ -133,9 +134,7 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
 
     /// Includes callers that were refused or left at the gate.
     fn stats(&self) -> Stats {
-        let mut stats = self.limiter().stats();
-        stats.add(of_gate(self.shared.gate.stats()));
-        stats
+        counts(self.shared.gate.stats(), self.limiter().stats())
     }
 
     /// A caller that waited for the server and then for the limiter counts twice.
@@ -158,7 +157,7 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
         let rate = move || shared.upgrade()?.state.lock().learner.rate();
         Box::new(move || {
             let (gate, mut seen) = (gate(), limiter());
-            seen.stats.add(of_gate(gate.stats));
+            seen.stats = counts(gate.stats, seen.stats);
             seen.waits = seen.waits.with(&gate.waits);
             seen.waiting += gate.waiting;
             seen.rate = seen.rate.into_iter().chain(rate()).min();
@@ -166,9 +165,4 @@ impl<L: OwnedLimiter> Limiter for Feedback<L> {
             seen
         })
     }
-}
-
-/// What it adds to the counts: the limiter grants.
-fn of_gate(gate: Stats) -> Stats {
-    Stats { granted: 0, ..gate }
 }

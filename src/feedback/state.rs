@@ -297,7 +297,7 @@ impl State {
         let until = now.saturating_add(wait);
         if is_news && !short.is_empty() {
             // In a sliding window it may be jitter.
-            let is_shared = short.iter().any(|&(index, ..)| !self.windows[index].is_sliding());
+            let is_shared = short.iter().any(|&(index, ..)| !self.windows[index].is_sliding);
             if was_known && is_shared {
                 let of_requests = short.iter().any(|&(i, ..)| i == Unit::Requests.index());
                 self.learner.used_up((now, sent, until), of_requests);

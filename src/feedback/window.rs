@@ -199,7 +199,7 @@ pub(super) struct Window {
     /// When a call was sent after which more remained, in the same window or a new one.
     risen: Option<Nanos>,
     /// The steady return was detected from `remaining`, and not stated.
-    is_sliding: bool,
+    pub(super) is_sliding: bool,
     /// The earliest reset that answers of this window named.
     first: Nanos,
     /// The server has refused a call that should have fitted.
@@ -280,17 +280,12 @@ impl Window {
         }
     }
 
-    /// What remained by the newest answer.
-    pub(super) fn remaining(&self, now: Nanos) -> Option<u64> {
-        self.last_answer.map(|last| if now < last.since { 0 } else { last.remaining })
-    }
-
     /// The state of a window that has not ended.
     pub(super) fn meter(&self, now: Nanos) -> Option<Meter> {
         let last = self.last_answer.filter(|_| !self.has_ended(now))?;
         Some(Meter {
             limit: last.limit,
-            remaining: self.remaining(now),
+            remaining: Some(if now < last.since { 0 } else { last.remaining }),
             reset: Some(When::After(last.reset.latest.since(now))),
             is_continuous: self.is_refilling,
         })
@@ -403,11 +398,6 @@ impl Window {
     /// Whether the server counts the calls of a sliding window, and is no bucket.
     fn is_log(&self) -> bool {
         self.is_sliding && !self.is_distrusted && !self.own.are_back_early()
-    }
-
-    /// Whether a steady return was detected.
-    pub(super) fn is_sliding(&self) -> bool {
-        self.is_sliding
     }
 
     fn order(&self, observed: &Observation, reset: Reset, remaining: u64) -> Order {

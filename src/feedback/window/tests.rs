@@ -106,7 +106,7 @@ fn more_that_remains_before_the_reset_shows_that_permits_come_back_steadily() {
         for &(times, remaining) in answers {
             window.record(&observed(times, None), meter(remaining, MINUTE), 1, 0);
         }
-        window.is_sliding()
+        window.is_sliding
     };
     assert!(is_sliding(&[((200, 200), 51)]));
     assert!(!is_sliding(&[((101, 101), 50)]));
@@ -154,7 +154,7 @@ fn a_time_to_wait_that_is_short_but_not_the_share_of_a_call_does_not_show_a_stea
 fn a_pause_that_ends_after_a_sliding_window_has_enough_tells_nothing_of_it() {
     let mut window = last_answer(None, MINUTE);
     window.record(&observed((200, 200), None), meter(60, MINUTE), 1, 0);
-    assert!(window.is_sliding());
+    assert!(window.is_sliding);
     let before = window.cap();
     let reached = before.reached(70);
     let (observed, left) = (observed((300, 300), None), meter(0, MINUTE));
@@ -223,5 +223,5 @@ fn a_bucket_is_no_sliding_window() {
     for (now, remaining) in [(1, 50), (2, 10), (3, 40)] {
         window.record(&observed((now - 1, now), None), meter(remaining, MINUTE), 40, 0);
     }
-    assert!(window.is_sliding() && !window.is_log());
+    assert!(window.is_sliding && !window.is_log());
 }

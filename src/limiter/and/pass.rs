@@ -139,7 +139,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Stages<AndGrant<A::Grant,
 }
 
 /// The counts of both.
-fn counts(mut first: Stats, second: Stats) -> Stats {
+pub(crate) fn counts(mut first: Stats, second: Stats) -> Stats {
     first.add(second);
     first.granted = second.granted;
     first

@@ -7,7 +7,7 @@ use futures::future::FutureExt;
 use tollgate::feedback::{Feedback, Unit, Verdict};
 use tollgate::{
     Clock, Granted, InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter,
-    SlidingWindowLog, TokenBucket,
+    TokenBucket,
 };
 
 const EMPTY: [(&str, &str); 2] = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "20")];
