@@ -334,7 +334,10 @@ impl<P: Policy> Inner<P> {
         }
         // It has to wait, if that helps.
         self.ready_at(now, cost)?;
-        self.waiting().queue.take_turns_for(&place);
+        // Among waiters it takes turns, also to be refused. A refusal alone begins no turns.
+        if self.queue_len() > 0 {
+            self.waiting().queue.take_turns_for(&place);
+        }
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
         // While nothing else is in its way, its timeout has been found to be enough.
         if let Some(deadline) = deadline.filter(|_| !self.is_quiet(now)) {
@@ -377,6 +380,7 @@ impl<P: Policy> Inner<P> {
         }
         // It joins.
         let waiting = self.waiting();
+        waiting.queue.take_turns_for(&place);
         waiting.permits = permits;
         waiting.queued = waiting.queued.each(cost, u32::saturating_add);
         let waiter = Waiter { cost, joined: now, outcome: None };

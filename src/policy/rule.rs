@@ -135,7 +135,8 @@ pub trait Policy: Clone + Send + Sync + 'static {
         cost: Self::Cost,
     ) -> Result<Ready, ExceedsCapacity>;
 
-    /// Charges `cost` at the time `at`, whether it is ready or not.
+    /// Charges `cost` at the time `at`, whether it is ready or not. A settlement to more charges the difference; its receipt is
+    /// dropped, and a later refund has that of the call.
     fn charge(&self, state: &mut Self::State, at: Nanos, cost: Self::Cost) -> Self::Receipt;
 
     /// Gives back `part` of the charge of `receipt`, and returns the receipt of the rest. The refund is

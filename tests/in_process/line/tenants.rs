@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tollgate::{
     Error, KeyedRateLimiter, ManualClock, QueueLimit, Rate, RateLimiter, Reservation, SmoothBursty,
+    TokenBucket,
 };
 
 use crate::support::{Limiter, busy, ms, secs, waited};
@@ -110,4 +111,20 @@ fn a_call_that_is_granted_while_no_caller_waits_takes_no_turn() {
     let [first, second] = [0, 1].map(|tenant| join(tenant, 1));
     assert_eq!((first.delay(), second.delay()), (secs(50), ms(50_100)));
     drop(used);
+}
+
+/// It did, and a call that was granted at once afterwards counted as a turn. A bucket in steps grants all under its mutex.
+#[test]
+fn a_refused_call_of_a_tenant_begins_no_turns() {
+    let clock = ManualClock::new();
+    let bucket = TokenBucket::new(Rate::per_second(1.0), 1).refill_every(secs(1));
+    let limiter = RateLimiter::with_clock(bucket, &clock);
+    limiter.pause_for(secs(9));
+    let refused = limiter.try_acquire_timeout(1, secs(1)).for_tenant(&1).reserve();
+    assert!(matches!(refused, Err(Error::Denied { .. })));
+    clock.advance(secs(10));
+    limiter.try_acquire(1).expect("a permit after the pause");
+    let first = limiter.reserve(1).expect("a place");
+    let second = limiter.acquire_for(&1, 1).weight(2).reserve().expect("a place");
+    assert!(first.delay() < second.delay());
 }

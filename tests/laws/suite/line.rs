@@ -214,6 +214,10 @@ impl Line {
         if self.queue.is_empty() {
             self.turns = None;
         }
+        let waiters = self.waiters();
+        if let Some(turns) = &mut self.turns {
+            turns.forget(&waiters);
+        }
         if let Some(turns) = &self.turns {
             let order = turns.order(&self.waiters());
             self.queue = order.into_iter().map(|index| self.queue[index]).collect();

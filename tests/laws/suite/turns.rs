@@ -1,7 +1,7 @@
 //! Tenants that take turns, as the design states it: each has a start, and the earliest is next. Written as a walk through
 //! all waiters for each question.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::oracle::Time;
 
@@ -37,6 +37,7 @@ pub(crate) fn waiter(rank: Rank, permits: u64) -> Waiter {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Turns {
     of_tenants: BTreeMap<Option<u8>, Turn>,
+    charged: BTreeSet<Option<u8>>,
     /// The start and the price of the last grant.
     last: (Time, Time),
     began: usize,
@@ -90,7 +91,17 @@ impl Turns {
             _ => self.turn(waiters, (tenant, price)),
         };
         self.last = (turn.0, price);
+        self.charged.insert(tenant);
         self.of_tenants.insert(tenant, (turn.0 + price, turn.1));
+    }
+
+    /// A waiter has left: a tenant that was never charged is forgotten.
+    pub(crate) fn forget(&mut self, waiters: &[Waiter]) {
+        let Self { of_tenants, charged, last, .. } = self;
+        let waits = |tenant: &Option<u8>| waiters.iter().any(|waiter| waiter.0 == *tenant);
+        of_tenants
+            .retain(|tenant, turn| waits(tenant) || charged.contains(tenant) && turn.0 > last.0);
+        charged.retain(|tenant| of_tenants.contains_key(tenant));
     }
 
     /// The indices of all waiters in order.

@@ -30,7 +30,7 @@ pub(crate) struct Rules<P: Scripted> {
     pub(crate) policy: P,
     /// The same at half the rate.
     pub(crate) slower: Option<P>,
-    /// Permits a second, and the burst.
+    /// In any span at most the rate times the span, and the burst. Calls cost 1 to 5.
     pub(crate) rate: f64,
     pub(crate) burst: f64,
     /// The most places out at once, for policies with places in flight.
