@@ -199,7 +199,7 @@ impl Bench {
             let (requests, _) = self.server.commandstats("evalsha");
             (rate, permits / requests as f64)
         };
-        let rounds: Vec<_> = (0..3).map(|_| (run(false), run(true))).collect();
+        let rounds: Vec<_> = (0..ROUNDS).map(|_| (run(false), run(true))).collect();
         let shared = median(rounds.iter().map(|(_, shared)| shared.0).collect());
         let x_single = median(rounds.iter().map(|(single, shared)| shared.0 / single.0).collect());
         let in_one = median(rounds.iter().map(|(_, shared)| shared.1).collect());

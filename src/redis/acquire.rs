@@ -15,13 +15,13 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::keyed::at_key::AtKey;
 use crate::limiter::{Acquire, Ask, Limiter, Queue, Reservation, sealed::Sealed};
-use crate::observe::Event;
 #[cfg(feature = "metrics")]
-use crate::observe::Observe;
+use crate::observe;
+use crate::observe::Event;
 use crate::policy::{Asked, Cost, Limit, PolicyExt, Quota};
 use crate::stats::{Stats, Waits};
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, End, WaiterId};
+use crate::wait_queue::{End, WaiterId};
 
 /// Where a caller stands.
 #[allow(missing_debug_implementations)] // no program holds one
@@ -99,14 +99,15 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     fn takes_outcome(&self, place: &mut RedisPlace<P>, id: WaiterId) -> bool {
         let Self { shared, .. } = self;
         let mut line = shared.line.lock();
-        let held_back = line.wake_held_back();
+        line.roster.queue.wake_held_back();
+        let after_unlock = line.roster.queue.after_unlock(None);
         let outcome = line.roster.take(id);
         let (is_taken, is_due) = (outcome.is_some(), outcome.is_some() && line.has_collected());
         if is_taken {
             place.progress = Progress::Over(outcome);
         }
         drop(line);
-        held_back.into_iter().for_each(AfterUnlock::run);
+        after_unlock.run();
         if is_due {
             shared.with_lock(|_| ());
         }
@@ -333,8 +334,15 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
     }
 
     #[cfg(feature = "metrics")]
-    fn observe(&self) -> Observe {
-        self.observe()
+    fn observe(&self) -> observe::Observe {
+        let rate = self.policy().steady_rate();
+        observe::observe(&self.keys, move |keys| {
+            let (stats, waiting) = keys.total();
+            let counters = *keys.context.counters.lock();
+            let redis = Some([counters.requests, counters.failed, counters.without_redis]);
+            let waits = keys.context.observer.waits();
+            observe::Observation { stats, waiting, redis, waits, rate, ..Default::default() }
+        })
     }
 
     fn name(&self) -> Option<&str> {

@@ -52,64 +52,60 @@ pub trait Connection: Clone + Send + Sync + 'static {
     }
 }
 
+/// Where commands are sent to.
+pub(crate) trait Wire: Clone + Send + Sync + 'static {
+    fn send(&self, command: Cmd) -> impl Future<Output = Result<Value, RedisError>> + Send;
+}
+
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> Wire for C {
+    async fn send(&self, command: Cmd) -> Result<Value, RedisError> {
+        self.clone().req_packed_command(&command).await.and_then(Value::extract_error)
+    }
+}
+
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {
+    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
+        exchange(self, request, request.idle[0], StoreError::from).await
+    }
+}
+
 /// `EVALSHA`, and `EVAL` if the server did not know the script and so did not run it.
-pub(crate) async fn evaluate<F: Future<Output = Result<Value, RedisError>>>(
-    request: &Request,
-    mut send: impl FnMut(Cmd) -> F,
-) -> Result<Value, RedisError> {
-    match send(request.command(false)).await {
+pub(crate) async fn evaluate(wire: &impl Wire, request: &Request) -> Result<Value, RedisError> {
+    match wire.send(request.command(false)).await {
         Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-            send(request.command(true)).await
+            wire.send(request.command(true)).await
         }
         outcome => outcome,
     }
 }
 
-pub(crate) async fn send(
-    mut connection: impl ConnectionLike,
-    command: Cmd,
-) -> Result<Value, RedisError> {
-    connection.req_packed_command(&command).await.and_then(Value::extract_error)
-}
-
-impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {
-    async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
-        let connection = self.clone();
-        let send = move |command| send(connection.clone(), command);
-        exchange(request, request.idle[0], send, StoreError::from).await
-    }
-}
-
 /// Runs a request over a connection that may serve others, and that only the server can close. `is_idle`: it may
 /// have been closed meanwhile.
-pub(crate) async fn exchange<F>(
+pub(crate) async fn exchange(
+    wire: &impl Wire,
     request: &Request,
     is_idle: bool,
-    send: impl Fn(Cmd) -> F + Clone + Send + Sync + 'static,
     failure: impl Fn(RedisError) -> StoreError,
-) -> Result<Vec<f64>, StoreError>
-where
-    F: Future<Output = Result<Value, RedisError>> + Send + 'static,
-{
+) -> Result<Vec<f64>, StoreError> {
     let end = Instant::now() + request.deadline;
     if is_idle {
-        wake(request, &send).await.map_err(|error| match error {
+        wake(wire, request).await.map_err(|error| match error {
             Some(error) => failure(error).unsent(),
             None => StoreError::late(request.deadline / 2).unsent(),
         })?;
     }
-    let outcome = timeout_at(end, evaluate(request, &send)).await;
+    let outcome = timeout_at(end, evaluate(wire, request)).await;
     // redis-rs may have a time-out of its own.
     if outcome.as_ref().map_or(true, |it| it.as_ref().is_err_and(RedisError::is_timeout)) {
         // Of two requests in a row the first gets the reply to the second if replies are out of step.
         for _ in 0..2 {
-            tokio::spawn(check(send.clone(), Arc::clone(&request.key)));
+            tokio::spawn(check(wire.clone(), Arc::clone(&request.key)));
         }
     }
     let value = outcome.map_err(|_| StoreError::late(request.deadline))?.map_err(failure)?;
     let reply = request.reply(value);
     if reply.is_err() {
-        tokio::spawn(close(send.clone(), Arc::clone(&request.key)));
+        tokio::spawn(close(wire.clone(), Arc::clone(&request.key)));
     }
     reply
 }
@@ -118,37 +114,28 @@ where
 const DOUBT: Duration = Duration::from_secs(1);
 
 /// Closes the connection if it gives the reply to another request. It stays open if there is no reply.
-async fn check<F>(send: impl Fn(Cmd) -> F, key: Arc<str>)
-where
-    F: Future<Output = Result<Value, RedisError>>,
-{
+async fn check(wire: impl Wire, key: Arc<str>) {
     let number = next_number();
-    if let Ok(Ok(value)) = timeout(DOUBT, send(echo(&key, number))).await
+    if let Ok(Ok(value)) = timeout(DOUBT, wire.send(echo(&key, number))).await
         && !is_echo(&value, number)
     {
-        close(send, key).await;
+        close(wire, key).await;
     }
 }
 
 /// The server closes the connection: with a key, so that a client of a cluster sends it to the node of that key.
-async fn close<F>(send: impl Fn(Cmd) -> F, key: Arc<str>)
-where
-    F: Future<Output = Result<Value, RedisError>>,
-{
+async fn close(wire: impl Wire, key: Arc<str>) {
     let mut quit = redis::cmd("QUIT");
     quit.arg(&*key);
-    let _ = timeout(DOUBT, send(quit)).await;
+    let _ = timeout(DOUBT, wire.send(quit)).await;
 }
 
 /// Asks for an echo until the right server sends it. A connection that was closed while idle fails the first command,
 /// whatever it is, and only then makes a new one, if it can; a cluster asks another node meanwhile.
-async fn wake<F>(request: &Request, send: impl Fn(Cmd) -> F) -> Result<(), Option<RedisError>>
-where
-    F: Future<Output = Result<Value, RedisError>>,
-{
+async fn wake(wire: &impl Wire, request: &Request) -> Result<(), Option<RedisError>> {
     let (mut last, mut pause) = (None, Duration::from_millis(1));
     let awake = async {
-        while let Err(error) = send(echo(&request.key, next_number())).await
+        while let Err(error) = wire.send(echo(&request.key, next_number())).await
             && (error.code().is_none() || error.redirect_node().is_some())
         {
             last = Some(error);
@@ -178,20 +165,17 @@ pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// runtime that is parked, busy or gone. It lives as long as the process, as a connection made on it may outlive its
 /// limiter. Drops the task if there can be no thread.
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-    if let Some(handle) = handle() {
-        // A panic in the task ends only that task.
-        drop(handle.spawn(task));
-    }
-}
-
-fn handle() -> Option<Handle> {
     static HANDLE: Mutex<Option<Handle>> = Mutex::new(None);
-    let mut handle = HANDLE.lock();
-    if handle.is_none() {
-        // If there are too many threads now, the next task tries again.
-        *handle = start().ok();
-    }
-    handle.clone()
+    let handle = {
+        let mut handle = HANDLE.lock();
+        if handle.is_none() {
+            // If there are too many threads now, the next task tries again.
+            *handle = start().ok();
+        }
+        handle.clone()
+    };
+    // A panic in the task ends only that task.
+    drop(handle.map(|handle| handle.spawn(task)));
 }
 
 fn start() -> io::Result<Handle> {

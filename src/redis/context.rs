@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::connection::random;
 use super::health::Health;
+use super::script::Scripted;
 use super::script::wire::PolicyHeader;
-use super::script::{Rules, Scripted};
 use crate::clock::Clock;
 use crate::keyed::KeyedRateLimiter;
 use crate::observe::{Observer, Reports};
@@ -74,8 +74,6 @@ pub(super) struct Context<P: Scripted> {
     /// Of the queue of each key.
     pub(super) bounds: Bounds,
     pub(super) policy: P,
-    /// Those of the policy. Their kinds never change.
-    pub(super) rules: Rules,
     /// In use while Redis is away.
     pub(super) local: Option<KeyedRateLimiter<Arc<str>, P>>,
     pub(super) health: Health,
@@ -104,7 +102,6 @@ impl<P: Scripted> Context<P> {
             options,
             clock,
             bounds,
-            rules: Rules::of(&policy),
             policy,
             local,
             counters: Mutex::default(),
@@ -117,8 +114,8 @@ impl<P: Scripted> Context<P> {
     }
 
     /// The least time for which a key lives after a request under a policy. `sets`: whether it sets another one.
-    pub(super) fn keep(&self, policy: &P, header: &PolicyHeader, sets: bool) -> Duration {
-        let starts_idle = !self.options.absent_is_new || policy.starts_idle();
+    pub(super) fn keep(&self, header: &PolicyHeader, sets: bool) -> Duration {
+        let starts_idle = !self.options.absent_is_new || header.rules.start_idle();
         let is_kept = sets || header.rank > (0, 0) || !starts_idle;
         if is_kept { self.options.keep } else { Duration::ZERO }
     }
@@ -153,7 +150,7 @@ mod tests {
             (&empty, (0, 0), false, true),
         ] {
             let header = PolicyHeader::of(policy, rank);
-            let keep = context.keep(policy, &header, sets);
+            let keep = context.keep(&header, sets);
             assert_eq!(keep > Duration::ZERO, is_kept, "{rank:?} {sets}");
         }
     }

@@ -152,14 +152,9 @@ impl Health {
         may_send.unwrap_or(SendPermission::Ask)
     }
 
-    /// A request probes if Redis is back.
-    pub(super) fn probe(&self) {
-        self.trouble(|trouble| trouble.is_probed = true);
-    }
-
-    /// It has failed.
-    pub(super) fn has_probed(&self) {
-        self.trouble(|trouble| trouble.is_probed = false);
+    /// A request probes if Redis is back, or has failed to.
+    pub(super) fn set_probed(&self, is_probed: bool) {
+        self.trouble(|trouble| trouble.is_probed = is_probed);
     }
 
     /// When a key looks again whether it [may send](Self::may_send), if it waits for that.
@@ -266,7 +261,7 @@ impl KeyOutage {
         self.failed = Some((first.unwrap_or(now), now));
         let since = first.unwrap_or(sent);
         if is_probe {
-            health.has_probed();
+            health.set_probed(false);
         }
         if health.last_reply() <= since {
             // The outage of all has its own pauses.
@@ -362,12 +357,12 @@ mod tests {
         assert_eq!(health.may_send(at(2), true), SendPermission::Ask);
         health.pass(at(501));
         assert_eq!(health.may_send(at(501), false), SendPermission::Probe);
-        health.probe();
+        health.set_probed(true);
         assert_eq!(health.may_send(at(501), false), SendPermission::Wait);
         assert_eq!(health.look_at(at(501), false), Some(at(511)), "another probes");
         fail(501);
         assert_eq!(health.may_send(at(503), false), SendPermission::Wait, "and goes on");
-        health.has_probed();
+        health.set_probed(false);
         let turn = health.look_at(at(501), false).expect("the next turn");
         assert_eq!(health.may_send(turn, false), SendPermission::Probe);
     }

@@ -10,12 +10,11 @@ use super::context::Counters;
 use super::health::State;
 use super::line::change::{KeyChange, Report};
 use super::script::Scripted;
+use super::script::wire::PolicyHeader;
 use super::shared::{Keys, SharedKey};
 use crate::clock::Clock;
 use crate::error::{Error, store::StoreError};
 use crate::limiter::Limiter;
-#[cfg(feature = "metrics")]
-use crate::observe;
 use crate::observe::Event;
 use crate::policy::{Policy, PolicyExt, Quota, Rated};
 use crate::stats::{Stats, Waits};
@@ -206,7 +205,9 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     }
 
     async fn change_policy(&self, policy: P, rate: Option<Rate>) -> Result<(), Error> {
-        let answer = self.shared.with_lock(|line| line.request(KeyChange::setting(policy)));
+        let todo = PolicyHeader::of(&policy, (0, 0)).set();
+        let change = KeyChange { sets: Some(policy), ..KeyChange::of(todo) };
+        let answer = self.shared.with_lock(|line| line.request(change));
         answer.await.unwrap_or(Ok(None)).map(drop)?;
         self.shared.context.observer.report(&Event::PolicyChanged { rate });
         Ok(())
@@ -292,18 +293,6 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
     #[must_use]
     pub fn key_stats(&self) -> Stats {
         self.shared.with_lock(|line| line.stats)
-    }
-
-    #[cfg(feature = "metrics")]
-    pub(crate) fn observe(&self) -> observe::Observe {
-        let rate = self.policy().steady_rate();
-        observe::observe(&self.keys, move |keys| {
-            let (stats, waiting) = keys.total();
-            let counters = *keys.context.counters.lock();
-            let redis = Some([counters.requests, counters.failed, counters.without_redis]);
-            let waits = keys.context.observer.waits();
-            observe::Observation { stats, waiting, redis, waits, rate, ..Default::default() }
-        })
     }
 
     /// Returns the request counters, all keys together.

@@ -41,8 +41,8 @@ use crate::observe::Event;
 use crate::policy::PolicyExt;
 use crate::redis::context::{Context, Unavailable};
 use crate::redis::health::KeyOutage;
-use crate::redis::script::Scripted;
 use crate::redis::script::wire::{PolicyHeader, Rank};
+use crate::redis::script::{Rules, Scripted};
 use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
@@ -71,8 +71,8 @@ pub(crate) struct KeyLine<P: Scripted> {
     /// The changes that wait to be sent, and how many have joined so far.
     pub(crate) outbox: VecDeque<KeyChange<P>>,
     changes: u64,
-    /// Bookings of callers that left, in the order in which they are due, and their one cost: for waiters in the request in
-    /// flight.
+    /// Bookings of callers that left, with their costs, in the order in which they are due: for waiters in the request
+    /// in flight.
     spare: VecDeque<(P::Cost, Booking)>,
     /// When the last booking is due, spare or not.
     last_due: Nanos,
@@ -88,10 +88,11 @@ pub(crate) struct KeyLine<P: Scripted> {
 /// What others ask of a line.
 impl<P: Scripted> KeyLine<P> {
     pub(crate) fn new(key: Arc<str>, context: Arc<Context<P>>) -> Self {
+        let header = PolicyHeader::of(&context.policy, (context.options.version, 0));
         Self {
             key,
             time: Monotone::new(context.clock.now()),
-            agreement: Agreement::new(context.policy.clone(), context.options.version),
+            agreement: Agreement { policy: context.policy.clone(), header, number: 0 },
             context,
             roster: Roster::new(),
             pacing: Pacing::new(),
@@ -177,6 +178,10 @@ impl<P: Scripted> KeyLine<P> {
     /// The time of what happens now, which was read when the line was locked.
     pub(crate) fn now(&self) -> Nanos {
         self.time.latest()
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.agreement.header.rules
     }
 
     /// What a caller gets while Redis is away.
@@ -289,10 +294,6 @@ pub(crate) struct Agreement<P> {
 }
 
 impl<P: Scripted> Agreement<P> {
-    fn new(policy: P, version: u32) -> Self {
-        Self { header: PolicyHeader::of(&policy, (version, 0)), policy, number: 0 }
-    }
-
     /// Whether a cost can never be granted.
     fn check(&self, now: Nanos) -> impl Fn(P::Cost) -> Result<(), ExceedsCapacity> {
         let idle = self.policy.idle(now);

@@ -8,7 +8,7 @@ use redis::cluster_routing::SingleNodeRoutingInfo;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
 use super::request::Request;
-use super::{Connection, exchange};
+use super::{Connection, Wire, exchange};
 use crate::error::store::StoreError;
 
 /// A [`ClusterConnection`] that follows `ASK`. While a slot migrates, a key of it may be on either node, and the
@@ -42,19 +42,6 @@ impl Cluster {
         Self(connection)
     }
 
-    async fn send(&self, command: Cmd) -> Result<Value, RedisError> {
-        let mut connection = self.0.clone();
-        match connection.req_packed_command(&command).await.and_then(Value::extract_error) {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
-                match other_node(&error) {
-                    Some(route) => self.send_asking(route, command).await,
-                    None => Err(error),
-                }
-            }
-            outcome => outcome,
-        }
-    }
-
     /// `ASKING` in one pipeline with the command, so that no other command comes in between.
     async fn send_asking(
         &self,
@@ -81,15 +68,25 @@ fn failure(error: RedisError) -> StoreError {
     if error.is_connection_refusal() { StoreError::lost(error) } else { error.into() }
 }
 
+impl Wire for Cluster {
+    async fn send(&self, command: Cmd) -> Result<Value, RedisError> {
+        let sent = self.0.clone().req_packed_command(&command).await;
+        match sent.and_then(Value::extract_error) {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
+                match other_node(&error) {
+                    Some(route) => self.send_asking(route, command).await,
+                    None => Err(error),
+                }
+            }
+            outcome => outcome,
+        }
+    }
+}
+
 impl Connection for Cluster {
     async fn run(&self, request: &Request) -> Result<Vec<f64>, StoreError> {
-        let cluster = self.clone();
-        let send = move |command| {
-            let cluster = cluster.clone();
-            async move { cluster.send(command).await }
-        };
         // Other keys may be on other nodes.
-        exchange(request, request.idle[1], send, failure).await
+        exchange(self, request, request.idle[1], failure).await
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::failure::ends_connection;
 use super::request::Request;
-use super::{Connection, echo, evaluate, is_echo, next_number, send, spawn};
+use super::{Connection, Wire, echo, evaluate, is_echo, next_number, spawn};
 use crate::error::store::StoreError;
 use crate::sync::Mutex;
 
@@ -66,9 +66,9 @@ struct Current {
 type Renewal = watch::Receiver<Option<Result<Arc<MultiplexedConnection>, StoreError>>>;
 
 /// Tries a connection by an echo, which charges nothing. Any error of the server is an answer. `false`: it is out of step.
-async fn answers(connection: MultiplexedConnection, key: &str) -> Result<bool, RedisError> {
+async fn answers(connection: &MultiplexedConnection, key: &str) -> Result<bool, RedisError> {
     let number = next_number();
-    match send(connection, echo(key, number)).await {
+    match connection.send(echo(key, number)).await {
         Ok(value) => Ok(is_echo(&value, number)),
         Err(error) if error.code().is_some() => Ok(true),
         Err(error) => Err(error),
@@ -190,7 +190,7 @@ impl Reconnecting {
         let (key, time) = (Arc::clone(&request.key), request.deadline / 2);
         spawn(async move {
             let answer = match &old {
-                Some(open) => timeout(time, answers((**open).clone(), &key)).await.ok(),
+                Some(open) => timeout(time, answers(open, &key)).await.ok(),
                 None => None,
             };
             let outcome = match (old, answer) {
@@ -207,7 +207,7 @@ impl Reconnecting {
     async fn connect(&self, key: &str) -> Result<Arc<MultiplexedConnection>, StoreError> {
         let connecting = async {
             let connection = (self.state.connect)().await?;
-            answers(connection.clone(), key).await.map(|_| connection)
+            answers(&connection, key).await.map(|_| connection)
         };
         let connected = timeout(self.connect_timeout, connecting).await;
         let connection = connected.map_err(|_| not_connected(self.connect_timeout))??;
@@ -228,9 +228,7 @@ impl Connection for Reconnecting {
         let open = open.unwrap_or_else(|_| Err(not_connected(request.deadline)));
         let open = open.map_err(StoreError::unsent)?;
         let sent = Instant::now();
-        let outcome =
-            evaluate(request, |command| send(MultiplexedConnection::clone(&open), command));
-        let outcome = timeout_at(end, outcome).await;
+        let outcome = timeout_at(end, evaluate(&*open, request)).await;
         let reply = match outcome {
             Ok(Err(error)) if !ends_connection(&error) => return Err(error.into()),
             // It has mostly waited for the connection.

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::policy::Cost;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, End, WaiterId};
+use crate::wait_queue::{End, WaiterId};
 
 impl<P: Scripted> KeyLine<P> {
     /// Joins the queue as if it had come `ahead` earlier. `max_wait`: from the arrival. `Err` if the caller need not wait.
@@ -28,7 +28,6 @@ impl<P: Scripted> KeyLine<P> {
         }
         let waiter = KeyWaiter {
             cost,
-            joined: now,
             arrived,
             changes: self.changes,
             deadline,
@@ -36,8 +35,8 @@ impl<P: Scripted> KeyLine<P> {
             projected: None,
             limited_by: None,
         };
-        let needs_answer = turn != Turn::New || deadline.is_some() || self.context.rules.has_room();
-        let (id, is_due) = self.roster.enter(waiter, ahead, needs_answer, waker);
+        let needs_answer = turn != Turn::New || deadline.is_some() || self.rules().has_room();
+        let (id, is_due) = self.roster.enter(waiter, (now, ahead), needs_answer, waker);
         if is_due {
             self.pacing.ask_again();
         }
@@ -103,17 +102,12 @@ impl<P: Scripted> KeyLine<P> {
                 self.stats.given_up += 1;
                 // It may have counted this booking.
                 self.pacing.refusal = None;
-                let Some(left) = self.roster.leave_booked(id, booking) else {
-                    return self.pacing.ask_again();
-                };
-                let head = self.roster.head().map(|id| &self.roster[id]);
-                let is_for = head.is_some_and(|it| it.stage.is_asked() && it.cost == cost);
-                if is_for && self.spare.front().is_none_or(|&(its, _)| its == cost) {
-                    // The head gets it if the reply books none for it.
-                    let place = self.spare.partition_point(|(_, other)| other.due <= left.due);
-                    self.spare.insert(place, (cost, left));
-                } else {
-                    self.return_booking(cost, left);
+                let left = self.roster.leave_booked(id, booking);
+                let place = self.spare.partition_point(|(_, other)| other.due <= left.due);
+                self.spare.insert(place, (cost, left));
+                // A head in the request in flight gets it if the reply books none for it.
+                if !self.roster.head().is_some_and(|id| self.roster[id].stage.is_asked()) {
+                    self.hand_on();
                 }
             }
             Stage::Over(_) | Stage::Stale(_) => match self.roster.take(id) {
@@ -130,15 +124,6 @@ impl<P: Scripted> KeyLine<P> {
         if let Some(booking) = booking {
             self.return_booking(cost, booking);
         }
-    }
-
-    /// Wakes the callers that were held back, if there are any.
-    pub(crate) fn wake_held_back(&mut self) -> Option<AfterUnlock> {
-        let holds_back = self.roster.queue.holds_back();
-        holds_back.then(|| {
-            self.roster.queue.wake_held_back();
-            self.roster.queue.after_unlock(None)
-        })
     }
 
     /// Whether no caller waits and this process holds no place in flight.

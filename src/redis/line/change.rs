@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::policy::{Cost, Quota};
 use crate::redis::script::Scripted;
-use crate::redis::script::wire::{Call, PolicyHeader, Rank, whole};
+use crate::redis::script::wire::{Call, Rank, whole};
 use crate::units::Nanos;
 use crate::wait_queue::WaiterId;
 
@@ -37,12 +37,6 @@ pub(crate) struct KeyChange<P: Scripted> {
 impl<P: Scripted> KeyChange<P> {
     pub(crate) fn of(todo: Vec<u8>) -> Self {
         Self { todo, done: None, sets: None, refund: None }
-    }
-
-    /// Sets a policy for the fleet.
-    pub(crate) fn setting(policy: P) -> Self {
-        let todo = PolicyHeader::of(&policy, (0, 0)).set();
-        Self { sets: Some(policy), ..Self::of(todo) }
     }
 
     /// What follows goes into another request: it is for the key that comes after this one.

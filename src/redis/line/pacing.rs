@@ -87,11 +87,6 @@ impl<C: Cost> Pacing<C> {
         if is_time { self.reach } else { 0 }
     }
 
-    /// Whether a request that was sent at `sent` was for the time at which the head was expected to be ready.
-    pub(super) fn was_time(&self, sent: Nanos) -> bool {
-        self.ask_at.is_some_and(|at| at <= sent)
-    }
-
     /// Permits may have come back: plans a request at once.
     pub(super) fn ask_again(&mut self) {
         self.ask_at = None;

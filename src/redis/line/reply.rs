@@ -152,14 +152,14 @@ impl<P: Scripted> KeyLine<P> {
         sent: (Nanos, u32),
         reply: &[f64],
     ) -> Option<Rest> {
-        let mismatch = wire::mismatch(reply, &self.context.rules, &self.agreement.policy);
+        let mismatch = wire::mismatch(reply, self.rules(), &self.agreement.policy);
         if let Some(mismatch) = mismatch {
             self.note_answer();
             return Some(self.disagree(mismatch));
         }
         match request {
             RequestKind::Take(ids, calls) => {
-                let answers = wire::answers(reply, calls, &self.context.rules)?;
+                let answers = wire::answers(reply, calls, self.rules())?;
                 self.note_answer();
                 self.taken(ids, sent, answers);
             }
@@ -199,7 +199,9 @@ impl<P: Scripted> KeyLine<P> {
     fn taken(&mut self, ids: &[WaiterId], sent: (Nanos, u32), answers: Vec<Answer>) {
         let now = self.now();
         self.context.count(|counters| counters.asked += ids.len() as u64);
-        let (was_time, passed) = (self.pacing.was_time(sent.0), self.pacing.passed);
+        // Whether the head was expected to be ready then.
+        let was_time = self.pacing.ask_at.is_some_and(|at| at <= sent.0);
+        let passed = self.pacing.passed;
         let Options { deadline, horizon, .. } = self.context.options;
         self.pacing.trip = now.since(sent.0);
         // The process stood still meanwhile.
@@ -286,7 +288,7 @@ impl<P: Scripted> KeyLine<P> {
                 let error = Error::Denied { retry_after: answer.wait, part };
                 self.turn_away(id, Outcome::Refused(error));
                 // A policy that punishes must see each refusal.
-                if let Some(due) = due.filter(|_| !self.context.rules.punishes()) {
+                if let Some(due) = due.filter(|_| !self.rules().punishes()) {
                     self.pacing.refusal = Some(Refusal { cost, due, part });
                 }
             }

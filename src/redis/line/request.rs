@@ -16,13 +16,6 @@ use crate::wait_queue::WaiterId;
 /// How much longer the line waits for a task than that for a reply, at least: the error of the connection says more.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// How long ago a charge was due, in nanoseconds by our clock, counted from the earliest possible time: to
-/// the caller's disadvantage.
-#[allow(clippy::cast_precision_loss)] // precision does not matter that far back
-fn ago(now: Nanos, earliest: Nanos) -> f64 {
-    now.get() as f64 - earliest.get() as f64
-}
-
 impl<P: Scripted> KeyLine<P> {
     /// Whether a request is due. If so a task is to be started for it: returns the number of its flight.
     pub(crate) fn take_off(&mut self) -> Option<u64> {
@@ -61,7 +54,7 @@ impl<P: Scripted> KeyLine<P> {
                 !self.outbox.is_empty()
                     || self.outage.is_on(&self.context.health)
                     || P::HELD && self.lease.is_due(now)
-                    || self.roster.has_to_ask(self.pacing.reach(now), self.context.rules.has_room())
+                    || self.roster.has_to_ask(self.pacing.reach(now), self.rules().has_room())
             }
         }
     }
@@ -71,7 +64,7 @@ impl<P: Scripted> KeyLine<P> {
         match self.may_send(now) {
             SendPermission::Ask => {}
             SendPermission::Probe => {
-                self.context.health.probe();
+                self.context.health.set_probed(true);
                 return Some(RequestKind::PROBE);
             }
             SendPermission::Wait => return None,
@@ -79,7 +72,7 @@ impl<P: Scripted> KeyLine<P> {
         if self.changed_last || self.outbox.is_empty() {
             let reach = self.pacing.reach(now);
             let sent = self.changes.saturating_sub(self.outbox.len() as u64);
-            let ids = self.roster.ask(reach, sent, self.context.rules.has_room());
+            let ids = self.roster.ask(reach, sent, self.rules().has_room());
             if !ids.is_empty() {
                 let calls = self.calls(&ids);
                 return Some(RequestKind::Take(ids, calls));
@@ -132,7 +125,7 @@ impl<P: Scripted> KeyLine<P> {
             RequestKind::Take(_, calls) => (Vec::new(), &calls[..], false),
         };
         let header = &self.agreement.header;
-        let keep = self.context.keep(&self.agreement.policy, header, sets);
+        let keep = self.context.keep(header, sets);
         let sender = (self.context.id, keep, !self.context.options.absent_is_new);
         let waits = P::HELD && self.roster.queue.len() > 0;
         let waits_for = if waits { self.pacing.counts_as_waiting() } else { Duration::ZERO };
@@ -153,21 +146,12 @@ impl<P: Scripted> KeyLine<P> {
             if let Some(Refund { part, all, booking }) = change.refund
                 && booking.policy == self.agreement.number
             {
-                let ago = ago(now, booking.earliest);
+                // From the earliest possible time: to the caller's disadvantage.
+                #[allow(clippy::cast_precision_loss)] // which does not matter that far back
+                let ago = now.get() as f64 - booking.earliest.get() as f64;
                 wire::put_refund(&mut todo, part, all, ago, booking.sequence);
             }
         }
         todo
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_charge_was_due_before_now() {
-        assert_eq!(ago(Nanos::new(7), Nanos::new(3)), 4.0);
-        assert_eq!(ago(Nanos::new(3), Nanos::new(7)), -4.0);
     }
 }

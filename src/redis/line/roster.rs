@@ -52,7 +52,6 @@ pub(crate) enum Outcome {
 
 pub(crate) struct KeyWaiter<C> {
     pub(crate) cost: C,
-    pub(crate) joined: Nanos,
     /// When its caller came: earlier if it has waited at the local limiter before.
     pub(crate) arrived: Nanos,
     /// The number of changes made before it joined: it is not asked for before these.
@@ -171,14 +170,14 @@ impl<C: Cost> Roster<C> {
     pub(super) fn enter(
         &mut self,
         waiter: KeyWaiter<C>,
-        ahead: Duration,
+        (now, ahead): (Nanos, Duration),
         needs_answer: bool,
         waker: Option<Waker>,
     ) -> (WaiterId, bool) {
         self.permits = self.permits.saturating_add(waiter.cost.permits());
         // A caller that has no time to wait gets its outcome with the reply.
-        let at = waiter.deadline.filter(|&at| at > waiter.joined);
-        let place = Place::new(Arrival::new(waiter.joined, ahead), None, waiter.cost.permits());
+        let at = waiter.deadline.filter(|&at| at > now);
+        let place = Place::new(Arrival::new(now, ahead), None, waiter.cost.permits());
         let (cost, first) = (waiter.cost, self.head());
         let id = self.queue.join(&place, waiter, at, waker);
         self.has_questions |= needs_answer;
@@ -291,8 +290,8 @@ impl<C: Cost> Roster<C> {
     }
 
     /// A waiter with a booking leaves: those behind it that ask for the same move up. Returns the booking that is left.
-    pub(super) fn leave_booked(&mut self, id: WaiterId, mut booking: Booking) -> Option<Booking> {
-        let place = self.booked.iter().position(|&other| other == id)?;
+    pub(super) fn leave_booked(&mut self, id: WaiterId, mut booking: Booking) -> Booking {
+        let place = self.booked.iter().position(|&other| other == id).unwrap_or_default();
         self.booked.remove(place);
         let cost = self.queue.remove(id).cost;
         self.permits = self.permits.saturating_sub(cost.permits());
@@ -300,10 +299,10 @@ impl<C: Cost> Roster<C> {
             let waiter = &mut self.queue[behind];
             match &mut waiter.stage {
                 Stage::Booked(its) if waiter.cost == cost => mem::swap(its, &mut booking),
-                _ => return Some(booking),
+                _ => break,
             }
         }
-        Some(booking).filter(|&booking| !self.book_head(cost, booking))
+        booking
     }
 
     /// The waiters with a booking wait without one, as at first. Returns the bookings.

@@ -62,7 +62,7 @@ impl<P: Scripted> KeyLine<P> {
         let outcome = match trouble {
             // It is unknown whether its turn would have come.
             Some(_) if waiter.stage.is_asked() => {
-                let late = StoreError::late(deadline.since(waiter.joined));
+                let late = StoreError::late(deadline.since(waiter.arrived));
                 self.without_redis(late.at(&self.key))
             }
             Some(error) => self.without_redis(error.at(&self.key).unsent()),

@@ -115,18 +115,18 @@ local function charge(kind, n, at, number, x, y, z, w, a, b, c, d)
   elseif kind == 't' then
     -- No more than a full store is there, as seen from the last step.
     local missing = x + b * 1000000 / a - at + (d > 1 and past(at, d, 0) or 0)
-    z = note(z, missing, y)
-    return x - (missing < -1 and missing or 0) + span, number % 4294967296, z
+    return x - (missing < -1 and missing or 0) + span, number % 4294967296, note(z, missing, y)
   end
   -- Idle time goes into the store; less than a microsecond stays in the ticket: waits are rounded up to whole microseconds.
   local ticket, store = x, y
-  if at - x >= 1 then x, y = at, math.min(y + at - x, b) end
+  if at - x >= 1 then x, y = at, y + at - x < b and y + at - x or b end
   -- The stable interval, and what the ramp adds: the trapezoid's area above that, from here to what is left.
-  local steep = b * 4 / (5 + c)
-  local from = math.max(y - b + steep, 0) / steep
-  y = math.max(y - 2 * span * (1 + c) / (5 + c), 0)
-  local to = math.max(y - b + steep, 0) / steep
-  x = x + span + b * (c - 1) / (c + 1) * (from * from - to * to)
+  local steep, less = b * 4 / (5 + c), 2 * span * (1 + c) / (5 + c)
+  local above = y - b + steep
+  y = y > less and y - less or 0
+  local left = y - b + steep
+  local area = (above > 0 and above * above or 0) - (left > 0 and left * left or 0)
+  x = x + span + b * (c - 1) / (c + 1) * area / (steep * steep)
   return x, y, x - ticket, store
 end
 

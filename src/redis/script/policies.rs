@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::part::each_rule;
 use crate::policy::any::AnyPolicy;
 use crate::policy::parameters::{Kind, Parameter, Type, Value};
 use crate::policy::parts::each_tuple;
@@ -71,8 +70,22 @@ impl Rule {
 }
 
 impl Rules {
-    pub(super) const NONE: Self =
-        Self { list: Vec::new(), next_share: 1, is_one_cost: false, part: None };
+    pub(crate) fn of<P: Scripted>(policy: &P) -> Self {
+        let mut rules = Self { list: Vec::new(), next_share: 1, is_one_cost: false, part: None };
+        policy.write(&mut rules);
+        rules
+    }
+
+    /// The same policy with the parameters in a reply.
+    pub(super) fn read<P: Scripted>(&self, policy: P, parameters: &[f64]) -> Option<P> {
+        let (parameters, rest) = parameters.as_chunks::<4>();
+        if parameters.len() != self.list.len() || !rest.is_empty() {
+            return None;
+        }
+        let rules = self.list.iter().zip(parameters);
+        let mut rules = rules.filter(|(rule, _)| rule.kind != kind::IN_ORDER).map(|(_, it)| *it);
+        policy.read(&mut rules)
+    }
 
     /// A rule that counts a number of the cost.
     pub(super) fn push(&mut self, kind: u8, parameters: &[f64]) {
@@ -128,6 +141,15 @@ impl Rules {
         self.list.iter().any(|rule| rule.kind == LOCK_OUT)
     }
 
+    /// Whether a new limiter equals one that was idle for long.
+    pub(crate) fn start_idle(&self) -> bool {
+        self.list.iter().all(|&Rule { kind, parameters: [_, full, first, _], .. }| match kind {
+            BURSTY => full == 0.0,
+            BUCKET => first >= full,
+            _ => true,
+        })
+    }
+
     /// The part that a rule belongs to, by its number in a reply, which is zero for a pause.
     pub(super) fn part(&self, rule: usize) -> Option<usize> {
         self.list.get(rule.checked_sub(1)?)?.part
@@ -168,8 +190,9 @@ fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
 /// shared((TokenBucket::new(Rate::per_second(5.0), 10), InFlight::new(3)));
 /// ```
 #[diagnostic::on_unimplemented(note = "`AnyPolicy`, `AllOf` and `Unlimited` have no script")]
-pub trait Scripted: sealed::Sealed + Policy {
-    /// Appends the rules as the script takes them: spans in microseconds, rates per second.
+pub trait Scripted: Policy {
+    /// Appends the rules as the script takes them: spans in microseconds, rates per second. No other crate can name
+    /// `Rules`.
     #[doc(hidden)]
     fn write(&self, rules: &mut Rules);
 
@@ -177,44 +200,7 @@ pub trait Scripted: sealed::Sealed + Policy {
     #[doc(hidden)]
     #[must_use]
     fn read(self, rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<Self>;
-
-    /// Whether a new limiter equals one that was idle for long, as far as the script knows.
-    #[doc(hidden)]
-    fn starts_idle(&self) -> bool {
-        true
-    }
 }
-
-impl Rules {
-    pub(crate) fn of<P: Scripted>(policy: &P) -> Self {
-        let mut rules = Self::NONE;
-        policy.write(&mut rules);
-        rules
-    }
-
-    /// The same policy with the parameters in a reply.
-    pub(super) fn read<P: Scripted>(&self, policy: P, parameters: &[f64]) -> Option<P> {
-        let (parameters, rest) = parameters.as_chunks::<4>();
-        if parameters.len() != self.list.len() || !rest.is_empty() {
-            return None;
-        }
-        let rules = self.list.iter().zip(parameters);
-        let mut rules = rules.filter(|(rule, _)| rule.kind != kind::IN_ORDER).map(|(_, it)| *it);
-        policy.read(&mut rules)
-    }
-}
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-macro_rules! seal {
-    ($($policy:ident $name:literal),+) => {
-        $(impl sealed::Sealed for crate::$policy {})+
-    };
-}
-
-each_rule!(seal);
 
 /// A rule whose parameters are the listed ones; `most` is how many permits come within the horizon.
 macro_rules! listed {
@@ -302,10 +288,6 @@ fn capacity(most: u64, capacity: u32) -> f64 {
 
 impl Scripted for SmoothBursty {
     listed!(kind::BURSTY, SmoothBursty, |_| u64::MAX);
-
-    fn starts_idle(&self) -> bool {
-        self.max_burst.is_zero()
-    }
 }
 
 impl Scripted for SmoothWarmingUp {
@@ -314,10 +296,6 @@ impl Scripted for SmoothWarmingUp {
 
 impl Scripted for TokenBucket {
     listed!(kind::BUCKET, TokenBucket, |bucket| bucket.schedule.most);
-
-    fn starts_idle(&self) -> bool {
-        self.initial >= self.capacity
-    }
 }
 
 /// A token bucket in other words.
@@ -402,15 +380,9 @@ impl Scripted for InFlight {
     listed!(kind::IN_FLIGHT, InFlight, |_| u64::MAX);
 }
 
-impl<P: Scripted> sealed::Sealed for LockOut<P> {}
-
 impl<P: Scripted> Scripted for LockOut<P> {
     fn write(&self, rules: &mut Rules) {
         rules.push_lock(micros(self.duration.as_nanos()), |rules| self.policy.write(rules));
-    }
-
-    fn starts_idle(&self) -> bool {
-        self.policy.starts_idle()
     }
 
     fn read(self, rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<Self> {
@@ -421,15 +393,9 @@ impl<P: Scripted> Scripted for LockOut<P> {
 
 macro_rules! tuple {
     ($first:ident 0, $($part:ident $index:tt),+) => {
-        impl<$first: Scripted, $($part: Scripted),+> sealed::Sealed for ($first, $($part),+) {}
-
         impl<$first: Scripted, $($part: Scripted),+> Scripted for ($first, $($part),+) {
             fn write(&self, rules: &mut Rules) {
                 rules.push_parts(&[&|rules| self.0.write(rules), $(&|rules| self.$index.write(rules)),+]);
-            }
-
-            fn starts_idle(&self) -> bool {
-                self.0.starts_idle() $(&& self.$index.starts_idle())+
             }
 
             fn read(self, rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<Self> {
@@ -441,8 +407,6 @@ macro_rules! tuple {
 
 each_tuple!(tuple);
 
-impl<P: Scripted> sealed::Sealed for Same<P> {}
-
 /// As the policy inside, with one cost for all parts.
 impl<P: Scripted> Scripted for Same<P>
 where
@@ -451,10 +415,6 @@ where
     fn write(&self, rules: &mut Rules) {
         rules.is_one_cost = true;
         self.0.write(rules);
-    }
-
-    fn starts_idle(&self) -> bool {
-        self.0.starts_idle()
     }
 
     fn read(self, rules: &mut dyn Iterator<Item = [f64; 4]>) -> Option<Self> {
@@ -540,26 +500,25 @@ mod tests {
         assert_eq!(two.read(&mut parameters(&rules).skip(1)), None);
     }
 
-    /// An absent key is as all of them are at first, or none of it is known.
-    #[test]
-    fn several_limits_begin_idle_if_each_of_them_does() {
-        let full = TokenBucket::new(Rate::per_second(1.0), 9);
-        let empty = full.clone().initial(0);
-        assert!(full.starts_idle() && !empty.starts_idle());
-        for (other, is_idle) in [(full.clone(), true), (empty, false)] {
-            assert_eq!((full.clone(), other.clone()).starts_idle(), is_idle);
-            assert_eq!(Same((full.clone(), other)).starts_idle(), is_idle);
-        }
-    }
-
+    /// As all its parts do.
     #[test]
     fn a_limit_begins_idle_unless_it_stores_what_it_does_not_begin_with() {
+        fn starts_idle(policy: &impl Scripted) -> bool {
+            Rules::of(policy).start_idle()
+        }
         let rate = Rate::per_second(1.0);
-        assert!(SmoothWarmingUp::new(rate, Duration::from_secs(1)).starts_idle());
-        assert!(gcra_of(9).starts_idle());
+        let full = TokenBucket::new(rate, 9);
+        let empty = full.clone().initial(0);
+        assert!(starts_idle(&full) && !starts_idle(&empty));
+        for (other, is_idle) in [(full.clone(), true), (empty, false)] {
+            assert_eq!(starts_idle(&(full.clone(), other.clone())), is_idle);
+            assert_eq!(starts_idle(&Same((full.clone(), other))), is_idle);
+        }
+        assert!(starts_idle(&SmoothWarmingUp::new(rate, Duration::from_secs(1))));
+        assert!(starts_idle(&gcra_of(9)) && starts_idle(&LeakyBucket::new(rate, 5)));
         let stores = SmoothBursty::new(rate);
-        assert!(SmoothBursty::evenly_spaced(rate).starts_idle() && !stores.starts_idle());
-        assert!(LockOut::new(gcra_of(9), Duration::from_secs(1)).starts_idle());
-        assert!(!LockOut::new(stores, Duration::from_secs(1)).starts_idle());
+        assert!(starts_idle(&SmoothBursty::evenly_spaced(rate)) && !starts_idle(&stores));
+        assert!(starts_idle(&LockOut::new(gcra_of(9), Duration::from_secs(1))));
+        assert!(!starts_idle(&LockOut::new(stores, Duration::from_secs(1))));
     }
 }

@@ -126,17 +126,6 @@ pub(crate) struct Call<C> {
     pub(crate) fresh: bool,
 }
 
-impl<C> Call<C> {
-    /// Whether it may get this answer.
-    fn may_get(&self, answer: &Answer) -> bool {
-        match answer.verdict {
-            Verdict::Booked(_) => answer.wait.is_some_and(|it| micros(it) <= micros(self.limit)),
-            Verdict::Later => self.patience != Some(Duration::ZERO),
-            Verdict::Refused | Verdict::Full => true,
-        }
-    }
-}
-
 /// The farthest booking that a reply has room for: 17 years ahead.
 const FARTHEST: f64 = 562_949_953_421_310.0;
 
@@ -201,7 +190,11 @@ pub(crate) fn answers<C>(reply: &[f64], calls: &[Call<C>], rules: &Rules) -> Opt
     // No call is booked behind one that must wait.
     let in_order = blocked.all(|answer| !matches!(answer.verdict, Verdict::Booked(_)));
     let fits = values.len() == step * calls.len()
-        && answers.iter().zip(calls).all(|(answer, call)| call.may_get(answer));
+        && answers.iter().zip(calls).all(|(answer, call)| match answer.verdict {
+            Verdict::Booked(_) => answer.wait.is_some_and(|it| micros(it) <= micros(call.limit)),
+            Verdict::Later => call.patience != Some(Duration::ZERO),
+            Verdict::Refused | Verdict::Full => true,
+        });
     (fits && in_order).then_some(answers)
 }
 
