@@ -9,13 +9,12 @@ use http::request::Parts;
 #[cfg(feature = "feedback")]
 use crate::feedback::Servers;
 use crate::limiter::any::AnyRateLimiter;
-use crate::limiter::{Acquire, OwnedLimiter, acquire_within};
+use crate::limiter::{Acquire, Limiter, acquire_within};
 use crate::policy::Cost;
 
 type OfRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
-/// Makes each request of a client wait for its limit: middleware for reqwest and ureq (`reqwest::RateLimit`,
-/// `ureq::RateLimit`), and a layer of tower (`tower::RateLimitByLayer`).
+/// Makes each request of a client wait for its limit: middleware for reqwest and ureq, and a layer of tower.
 ///
 /// **As a layer.** `poll_ready` has not seen the request, so the future of `call` waits, for its permits and then for a clone of
 /// the inner service. So a `LoadShed` around it sheds nothing, and a `Buffer` hands on all requests: bound the waits by
@@ -50,7 +49,7 @@ impl<C: Cost> RateLimit<C> {
     /// learned, keep the servers: `RateLimit::by(move |request| servers.of(request))`.
     #[cfg(feature = "feedback")]
     #[must_use]
-    pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
+    pub fn new(limiter: impl Limiter<Cost = C> + 'static) -> Self {
         let servers = Servers::new(limiter);
         Self::by(move |request| servers.of(request))
     }
@@ -58,7 +57,7 @@ impl<C: Cost> RateLimit<C> {
     /// The limiter that `choose` returns for a request, such as one of a key; with the feature `redis`, `limiter.at(key)` of a
     /// `RedisRateLimiter` is one quota for a fleet. It learns if it is a `Feedback`, as that of `Servers` is.
     #[must_use]
-    pub fn by<L: OwnedLimiter<Cost = C>>(
+    pub fn by<L: Limiter<Cost = C> + 'static>(
         choose: impl Fn(&Parts) -> L + Send + Sync + 'static,
     ) -> Self {
         let limiter: OfRequest<_> = Arc::new(move |request| AnyRateLimiter::new(choose(request)));

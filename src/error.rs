@@ -48,8 +48,9 @@ pub enum Error {
     /// The queue is full.
     #[non_exhaustive]
     QueueFull {
-        /// The limit that the call would exceed.
-        limit: QueueLimit,
+        /// The option of the builder that bounds the queue, such as `max_waiters` or `max_waiters_per_tenant`; `capacity` of
+        /// a [`LeakyBucket`](crate::LeakyBucket).
+        limit: &'static str,
         /// The time until the queue moves, if it is known.
         retry_after: Option<Duration>,
     },
@@ -75,7 +76,7 @@ impl fmt::Display for Error {
                 "the limit of {max} keys is reached and no key is idle; raise `max_keys` or use fewer keys"
             ),
             Self::QueueFull { limit, retry_after } => {
-                write!(f, "the queue is full: {limit}")?;
+                write!(f, "the queue is full: its {limit} is reached")?;
                 write_retry(*retry_after, f)
             }
             Self::Closed => f.write_str("the limiter is closed"),
@@ -168,46 +169,6 @@ impl Error {
     }
 }
 
-/// Which limit of a queue a call would exceed.
-///
-/// ```
-/// use tollgate::{Error, LeakyBucket, ManualClock, QueueLimit, Rate, RateLimiter};
-///
-/// let policy = LeakyBucket::new(Rate::per_second(1.0), 10);
-/// let limiter =
-///     RateLimiter::builder(policy).max_waiters(1).clock(ManualClock::new()).build();
-/// limiter.try_acquire(1)?;
-/// let _place = limiter.reserve(1)?;
-/// let error = limiter.reserve(1).unwrap_err();
-/// assert!(matches!(error, Error::QueueFull { limit: QueueLimit::Waiters(1), .. }));
-/// assert_eq!(error.to_string(), "the queue is full: max_waiters is 1, retry after 1s");
-/// # Ok::<(), Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum QueueLimit {
-    /// The `max_waiters` of the builder; `u32::MAX` if that is larger.
-    Waiters(u32),
-    /// The [`max_waiters_per_tenant`](crate::RateLimiterBuilder::max_waiters_per_tenant) of the builder;
-    /// `u32::MAX` if that is larger.
-    WaitersPerTenant(u32),
-    /// The `max_queued_permits` of the builder; `u32::MAX` if that is larger.
-    Permits(u32),
-    /// The capacity of the policy: see [`LeakyBucket`](crate::LeakyBucket).
-    Capacity,
-}
-
-impl fmt::Display for QueueLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Waiters(max) => write!(f, "max_waiters is {max}"),
-            Self::WaitersPerTenant(max) => write!(f, "max_waiters_per_tenant is {max}"),
-            Self::Permits(max) => write!(f, "max_queued_permits is {max}"),
-            Self::Capacity => f.write_str("the capacity of the policy is reached"),
-        }
-    }
-}
-
 /// The request can never be granted: it exceeds the policy's capacity, or what the rate yields in
 /// [146 years](crate::Nanos::HORIZON).
 ///
@@ -218,7 +179,7 @@ impl fmt::Display for QueueLimit {
 /// let limiter = RateLimiter::with_clock(daily, ManualClock::new());
 /// let Err(Error::ExceedsCapacity(error)) = limiter.try_acquire(u32::MAX) else { panic!() };
 /// assert_eq!(error.to_string(), "4294967295 permits exceed the capacity: ask for at most 53375 at once");
-/// # Ok::<(), tollgate::InvalidRate>(())
+/// # Ok::<(), tollgate::InvalidLimit>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -278,17 +239,9 @@ mod tests {
         assert_eq!(denied(61_050_000_000), "no permits available, retry after 61.050s");
         let unknown = Error::Denied { retry_after: None, part: Some(Part::new(2, 3)) };
         assert_eq!(unknown.to_string(), "no permits available (limit 3 of 3)");
-        let longest =
-            Error::QueueFull { limit: QueueLimit::Capacity, retry_after: Some(Duration::MAX) };
-        let told = "the queue is full: the capacity of the policy is reached, retry after 18446744073709551615";
+        let longest = Error::QueueFull { limit: "capacity", retry_after: Some(Duration::MAX) };
+        let told = "the queue is full: its capacity is reached, retry after 18446744073709551615";
         assert!(longest.to_string().starts_with(told));
-        let limits =
-            [QueueLimit::Waiters(1), QueueLimit::WaitersPerTenant(2), QueueLimit::Permits(3)];
-        let limits = limits.map(|limit| limit.to_string());
-        assert_eq!(
-            limits,
-            ["max_waiters is 1", "max_waiters_per_tenant is 2", "max_queued_permits is 3"]
-        );
         let part = Part::new(1, 3).of_kind(Some(Kind::TokenBucket));
         let large = ExceedsCapacity::new(11, 10).in_part(Some(part)).to_string();
         assert_eq!(

@@ -212,7 +212,7 @@ pub use answer::{Answer, Meter, Unit, Verdict};
 pub use builder::FeedbackBuilder;
 pub use call::Call;
 pub use dialect::{Dialect, Dialects};
-pub use headers::{Headers, Judged};
+pub use headers::Headers;
 pub use observer::Feedback;
 pub use quota::Field;
 pub use server_state::ServerState;

@@ -143,17 +143,15 @@ mod unwinding;
 pub mod ureq;
 mod wait_queue;
 
+#[cfg(any(feature = "reqwest", feature = "tower", feature = "ureq"))]
+pub use choose::RateLimit;
 pub use clock::{Clock, ManualClock};
 #[cfg(feature = "config")]
-pub use config::{error::InvalidLimit, limiters::RateLimiters, limits::Limits};
-pub use error::{Error, ExceedsCapacity, QueueLimit};
+pub use config::{limiters::RateLimiters, limits::Limits};
+pub use error::{Error, ExceedsCapacity};
 pub use keyed::{KeyedRateLimiter, at_key::AtKey};
-pub use limiter::and::And;
-pub use limiter::and::pass::AndGrant;
 pub use limiter::any::{AnyGrant, AnyRateLimiter};
-pub use limiter::{
-    Acquire, Granted, InProcess, Limiter, Metered, OwnedLimiter, Queue, Reservation,
-};
+pub use limiter::{Acquire, Granted, Limiter, Metered, Queue, Reservation};
 pub use observe::Event;
 pub use park::block_on;
 pub use part::Part;
@@ -161,7 +159,7 @@ pub use policy::*;
 pub use rate_limiter::builder::RateLimiterBuilder;
 pub use rate_limiter::{Grant, RateLimiter};
 pub use stats::{Stats, Waits};
-pub use units::{InvalidRate, Nanos, Rate};
+pub use units::{InvalidLimit, Nanos, Rate};
 
 #[cfg(all(doc, not(doctest)))]
 pub mod guide;

@@ -16,7 +16,7 @@ use std::hash::Hash;
 use std::task::Poll;
 use std::time::Duration;
 
-pub use acquire::{Acquire, InProcess, Queue, Reservation};
+pub use acquire::{Acquire, Queue, Reservation};
 pub(crate) use acquire::{Around, Stages};
 use and::And;
 pub use granted::{Granted, Metered};
@@ -68,7 +68,7 @@ use crate::wait_queue::End;
     note = "limiters are handles: pass a `RateLimiter` or its clone, one key of a `KeyedRateLimiter` by `at(&key).into_owned()`, \
             or an `AnyRateLimiter`"
 )]
-pub trait Limiter: Queue + Clone + Send + Sync {
+pub trait Limiter: Queue + Clone + fmt::Debug + Send + Sync {
     /// Takes `n` permits, and waits until they are granted; see [`RateLimiter::acquire`](crate::RateLimiter::acquire).
     ///
     /// The future joins the queue when it is first polled, and does not borrow the limiter.
@@ -131,7 +131,7 @@ pub trait Limiter: Queue + Clone + Send + Sync {
         &self,
         n: Self::Cost,
     ) -> impl Future<Output = Result<Reservation<Self::Owned>, Error>> + Send {
-        self.acquire(n).enter()
+        self.acquire(n).reserve()
     }
 
     /// As [`acquire`](Self::acquire), for threads: parks the calling thread until the permits are granted. Each other call
@@ -144,13 +144,61 @@ pub trait Limiter: Queue + Clone + Send + Sync {
         self.acquire(n).blocking_wait()
     }
 
-    /// One limiter of this one and `second`, whose calls both have to grant: this one first, then `second`. See
-    /// [`And`].
-    fn and<B: OwnedLimiter<Cost = Self::Cost>>(&self, second: &B) -> And<Self, B>
+    /// One limiter of this one and `second`, which both have to grant a call. Keep it in a struct as an
+    /// [`AnyRateLimiter`](crate::AnyRateLimiter).
+    ///
+    /// A caller waits at the first limiter, then at the second, in the order of arrival at each:
+    ///
+    /// - It joins the second queue when it is polled after the first has granted it, and holds nothing of the second before. So
+    ///   put the narrow limiter first: what a customer cannot use yet is not kept from the others.
+    /// - While it waits at the second, it holds its permits of the first. If it leaves, they are
+    ///   [refunded](Granted::refund) at once; if the second refuses it, with the poll that says so.
+    ///
+    /// A timeout covers both waits; the second queue is checked after the first grant. `ahead_by` and tenants apply at both. A
+    /// [reservation](Self::reserve) that has to wait at the first limiter stands there until it is awaited. Both limiters count
+    /// in the same permits; for different costs make one policy of a tuple. The grant is of both: it settles and refunds at each.
+    ///
+    /// **Places in flight can deadlock**: if some callers take a place of `a` and then one of `b`, and others a place of `b`
+    /// and then one of `a`, each may wait for a place that the other one holds. Take them in the same order everywhere.
+    ///
+    /// `quota` has the smaller numbers and the longer times of both, and counts are those of both together, but `granted` is what
+    /// the second granted; a caller that waited twice counts twice in `waits`. `name` and `clock` are those of the first.
+    /// `pause_for`, `resume`, `reset`, `close` and `drain` change the first only, as others may share the second. A part (of an
+    /// error, or `limited_by`) is limit 1 of 2 or limit 2 of 2.
+    ///
+    /// A `Feedback` around it therefore teaches the first. To teach one of the two, put the feedback around that one:
+    /// `Feedback::new(one).and(&other)`.
+    ///
+    /// ```
+    /// use tollgate::{
+    ///     AnyRateLimiter, InFlight, KeyedRateLimiter, Limiter, ManualClock, Part, Rate, RateLimiter, TokenBucket,
+    /// };
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// let clock = ManualClock::auto_advance();
+    /// let customers = KeyedRateLimiter::with_clock(TokenBucket::new(Rate::per_second(10.0), 1), &clock);
+    /// let all = RateLimiter::with_clock(InFlight::new(2), &clock);
+    ///
+    /// let ann = AnyRateLimiter::new(customers.at("ann").into_owned().and(&all));
+    /// let (first, second) = (ann.acquire(1).await?, ann.acquire(1).await?);
+    /// assert_eq!((second.waited().as_millis(), second.limited_by()), (100, Some(Part::new(0, 2))));
+    /// // Two are in flight, so others are refused by the second limiter, and keep what the first one gave them.
+    /// let bob = customers.at("bob").into_owned().and(&all);
+    /// let error = bob.try_acquire(1).await.unwrap_err();
+    /// assert_eq!((error.part(), customers.at("bob").available()), (Some(Part::new(1, 2)), 1));
+    /// drop(first);
+    /// bob.try_acquire(1).await?;
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn and<B: Limiter<Cost = Self::Cost> + 'static>(
+        &self,
+        second: &B,
+    ) -> impl Limiter<Cost = Self::Cost> + 'static + use<Self, B>
     where
-        Self: OwnedLimiter,
+        Self: 'static,
     {
-        And::new(self.clone(), second.clone())
+        And { first: self.clone(), second: second.clone() }
     }
 
     /// Yields the items of a stream, each after a permit. The next item is asked for before its permit, so a stream that is
@@ -354,7 +402,7 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     ///
     /// - [`AtKey`](crate::AtKey) closes its key, and [`KeyedRateLimiter::close`](crate::KeyedRateLimiter::close) all keys.
     /// - Over Redis it closes the key in this process: bookings go back, and other processes continue.
-    /// - [`And`] closes its first limiter, as others may share the second: callers granted by the first continue.
+    /// - [`and`](Self::and) closes the first limiter, as others may share the second: callers granted by the first continue.
     /// - `Feedback` closes its limiter as well.
     ///
     /// ```
@@ -376,7 +424,7 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     /// no caller waits and no place in flight ([`InFlight`](crate::InFlight)) is held, those of reservations included. It closes
     /// what [`close`](Self::close) does. After `close` it waits for the places alone.
     ///
-    /// [`And`] waits for its first limiter. A `Feedback` waits until its calls end; a caller that the server sends back to the
+    /// [`and`](Self::and) waits for the first limiter. A `Feedback` waits until its calls end; a caller that the server sends back to the
     /// queue gets `Error::Closed`. Over Redis the places of this process count.
     ///
     /// # Cancel safety
@@ -467,12 +515,6 @@ pub trait Limiter: Queue + Clone + Send + Sync {
     #[doc(hidden)]
     fn observe(&self) -> Observe;
 }
-
-/// A limiter that borrows nothing and can be printed, for middleware and for [`AnyRateLimiter`](crate::AnyRateLimiter): any
-/// [`Limiter`] whose policy is `Debug`.
-pub trait OwnedLimiter: Limiter<Grant: 'static> + fmt::Debug + 'static {}
-
-impl<L: Limiter<Grant: 'static> + fmt::Debug + 'static> OwnedLimiter for L {}
 
 /// Waits for `n`, at most `max_wait`.
 #[cfg(any(feature = "reqwest", feature = "tower", feature = "ureq"))]

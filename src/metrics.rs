@@ -131,13 +131,6 @@ struct Source {
     before: Observation,
 }
 
-/// Something that a [`Publisher`] can publish: any [`Limiter`], and all keys of a [`KeyedRateLimiter`]. The trait is
-/// sealed.
-pub trait Observed {
-    #[doc(hidden)]
-    fn source(&self) -> (Option<&str>, Observe);
-}
-
 impl Publisher {
     /// A publisher of no limiters yet.
     #[must_use]
@@ -146,9 +139,20 @@ impl Publisher {
     }
 
     /// Publishes this limiter too, from its next [`publish`](Self::publish) on. Add each limiter once, not each
-    /// of its clones.
-    pub fn add(&self, limiter: &impl Observed) {
-        let (name, observe) = limiter.source();
+    /// of its clones. One key of a limiter publishes all its keys.
+    pub fn add(&self, limiter: &impl Limiter) {
+        self.add_source(limiter.name(), limiter.observe());
+    }
+
+    /// Publishes all keys of a limiter as one.
+    pub fn add_keyed<K: Hash + Eq + Send + 'static, P: Policy>(
+        &self,
+        limiter: &KeyedRateLimiter<K, P>,
+    ) {
+        self.add_source(limiter.name(), limiter.observe());
+    }
+
+    fn add_source(&self, name: Option<&str>, observe: Observe) {
         let name = name.unwrap_or("unnamed").to_owned().into();
         self.published.lock().limiters.push(Source {
             name,
@@ -249,17 +253,4 @@ fn describe() {
     describe_gauge!("tollgate_rate", Unit::CountPerSecond, "permits a second");
     describe_gauge!("tollgate_permits", Unit::Count, "permits that remain");
     describe_histogram!(WAITS, Unit::Seconds, "the wait of each caller that waited");
-}
-
-/// One key of a limiter, too, publishes all its keys.
-impl<L: Limiter> Observed for L {
-    fn source(&self) -> (Option<&str>, Observe) {
-        (self.name(), self.observe())
-    }
-}
-
-impl<K: Hash + Eq + Send + 'static, P: Policy> Observed for KeyedRateLimiter<K, P> {
-    fn source(&self) -> (Option<&str>, Observe) {
-        (self.name(), self.observe())
-    }
 }

@@ -47,5 +47,5 @@ pub use unlimited::Unlimited;
 /// What a policy of your own may need: the types in the signatures of [`Policy`](crate::Policy). States and receipts of the
 /// policies of this crate are `<P as Policy>::State` and `<P as Policy>::Receipt`.
 pub mod state {
-    pub use super::rule::{Asked, Facts, Limit, OneRate, PolicyExt, RuleEvent};
+    pub use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent};
 }

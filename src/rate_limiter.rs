@@ -18,9 +18,7 @@ pub(crate) use open_grant::{GrantId, OpenGrant};
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{
-    Acquire, Ask, InProcess, Limiter, Queue, Reservation, forward, sealed::Sealed,
-};
+use crate::limiter::{Acquire, Ask, Limiter, Queue, Reservation, forward, sealed::Sealed};
 use crate::line::{Caller, Inner, Line};
 #[cfg(feature = "metrics")]
 use crate::observe;
@@ -149,8 +147,10 @@ impl<P: Policy> RateLimiter<P> {
     /// let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(10.0)), clock);
     /// limiter.acquire(1).await?;
     /// // A customer floods the queue, and another one arrives.
-    /// let flood: Vec<_> =
-    ///     (0..10_000).map(|_| limiter.acquire_for("ann", 1).reserve()).collect::<Result<_, _>>()?;
+    /// let mut flood = Vec::new();
+    /// for _ in 0..10_000 {
+    ///     flood.push(limiter.acquire_for("ann", 1).reserve().await?);
+    /// }
     /// let grant = limiter.acquire_for("bob", 1).await?;
     /// assert_eq!(grant.waited().as_millis(), 200); // after one call of the flood
     /// # drop(flood); Ok::<(), tollgate::Error>(()) })?;
@@ -271,8 +271,8 @@ impl<P: Policy> RateLimiter<P> {
         self.acquire(n).blocking_wait()
     }
 
-    /// Takes a place in the queue without waiting; wait for it later, or drop it. The same as
-    /// `acquire(n).reserve()`.
+    /// Takes a place in the queue without waiting; wait for it later, or drop it.
+    /// [`Acquire::reserve`] is for a call with a tenant, a timeout or a place ahead.
     ///
     /// # Errors
     ///
@@ -291,7 +291,7 @@ impl<P: Policy> RateLimiter<P> {
     /// ```
     #[doc(alias = "ReserveN")]
     pub fn reserve(&self, n: P::Cost) -> Result<Reservation<Self>, Error> {
-        self.acquire_owned(n).reserve()
+        self.acquire_owned(n).reserve_now()
     }
 
     /// Replaces the policy, for all clones. It also applies to callers already waiting. Idle time up
@@ -497,9 +497,6 @@ impl<P: Policy> Clone for RateLimiter<P> {
 impl<P: Policy> Sealed for RateLimiter<P> {}
 #[doc(hidden)]
 impl<P: Policy> Sealed for &RateLimiter<P> {}
-impl<P: Policy> InProcess for RateLimiter<P> {}
-#[doc(hidden)]
-impl<P: Policy> InProcess for &RateLimiter<P> {}
 
 impl<P: Policy> Queue for RateLimiter<P> {
     type Cost = P::Cost;
@@ -667,7 +664,7 @@ impl<P: Policy> Limiter for RateLimiter<P> {
     }
 }
 
-impl<P: Policy + fmt::Debug> fmt::Debug for RateLimiter<P> {
+impl<P: Policy> fmt::Debug for RateLimiter<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("RateLimiter");
         if let Some(name) = self.name() {

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use reqwest_middleware::ClientBuilder;
-//! use tollgate::{Limits, reqwest::RateLimit};
+//! use tollgate::{Limits, RateLimit};
 //!
 //! let limit = RateLimit::limits(Limits::per_host("10/s")?);
 //! let client = ClientBuilder::new(reqwest::Client::new()).with(limit).build();
@@ -26,7 +26,7 @@
 //! | `per_name` | none: all requests without a [`LimitName`] share one limit | any names |
 //!
 //! [`Limits::named`](crate::Limits::named) says how names are written. [`LimitName`] gives a request another name, whatever the
-//! limits are per. With [`RateLimit::by`] the program finds the limiter of a request by itself, such as that of an API key.
+//! limits are per. With [`RateLimit::by`](crate::RateLimit::by) the program finds the limiter of a request by itself, such as that of an API key.
 //!
 //! HTTP and HTTPS are one host. A route has one limit for all its hosts and ids; requests of no listed route share the limit of
 //! their host.
@@ -44,7 +44,7 @@
 //! The middleware [learns](crate::feedback) from responses: a 429 or 503 pauses the requests to that host, and no
 //! more are sent than the server says remain. A refused request's response is returned like any other.
 //! It belongs to the host that said it, and to the bucket that it named: see [`Servers`](crate::feedback::Servers).
-//! [`RateLimit::limits_with`] has options, and [`RateLimit::by`] learns nothing that its limiter does not learn. Errors of the
+//! [`RateLimit::limits_with`](crate::RateLimit::limits_with) has options, and [`RateLimit::by`](crate::RateLimit::by) learns nothing that its limiter does not learn. Errors of the
 //! connection and timeouts count as calls that [failed](crate::feedback::Call::failed).
 //!
 //! Of a 429 or 503 in JSON, and for a program that [judges](crate::feedback::FeedbackBuilder::judge) of all responses of 400
@@ -59,39 +59,25 @@
 //!
 //! # Errors
 //!
-//! A request that its limit refuses is not sent. [`refusal`] gets the [`tollgate::Error`](crate::Error) out of its error.
-//! [`max_wait`](RateLimit::max_wait) bounds waits for the server as well.
+//! A request that its limit refuses is not sent, and its error has the [`tollgate::Error`](crate::Error).
+//! [`max_wait`](crate::RateLimit::max_wait) bounds waits for the server as well.
+//!
+//! ```
+//! use reqwest_middleware::{ClientBuilder, Error};
+//! use tollgate::{InFlight, RateLimit, RateLimiter};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let limit = RateLimit::new(RateLimiter::new(InFlight::new(0)));
+//! let client = ClientBuilder::new(reqwest::Client::new()).with(limit).build();
+//! let Err(Error::Middleware(error)) = client.get("http://localhost:1/").send().await else { panic!() };
+//! let refused = error.chain().find_map(|cause| cause.downcast_ref());
+//! assert!(matches!(refused, Some(tollgate::Error::ExceedsCapacity(_))));
+//! # });
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod body;
 mod middleware;
 
 pub use body::take_grant;
 pub use middleware::LimitName;
-
-pub use crate::choose::RateLimit;
-
-/// The refusal of a limit, if that is what the error of a request is.
-///
-/// ```
-/// use std::time::Duration;
-/// use tollgate::reqwest::{RateLimit, refusal};
-/// use tollgate::{InFlight, RateLimiter};
-/// use reqwest_middleware::ClientBuilder;
-///
-/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// let limit = RateLimit::new(RateLimiter::new(InFlight::new(0)));
-/// let client = ClientBuilder::new(reqwest::Client::new()).with(limit).build();
-/// let error = client.get("http://localhost:1/").send().await.unwrap_err();
-/// assert!(matches!(refusal(&error), Some(tollgate::Error::ExceedsCapacity(_))));
-/// # });
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[must_use]
-pub fn refusal(error: &reqwest_middleware::Error) -> Option<&crate::Error> {
-    match error {
-        reqwest_middleware::Error::Middleware(error) => {
-            error.chain().find_map(|cause| cause.downcast_ref())
-        }
-        reqwest_middleware::Error::Reqwest(_) => None,
-    }
-}

@@ -3,7 +3,7 @@
 //! | layer | for | beyond the limit | asks the limiter |
 //! |---|---|---|---|
 //! | [`RateLimitLayer`] | clients | waits | in `poll_ready`, for one permit |
-//! | [`RateLimitByLayer`] | clients; key or cost from the request | waits | in the future of `call` |
+//! | [`RateLimit`](crate::RateLimit) | clients; key or cost from the request | waits | in the future of `call` |
 //! | [`RefuseLayer`] | servers | answers 429 with `Retry-After` | in the future of `call` |
 //!
 //! Guides: [clients and servers](crate::guide::http), [clients, one by one](crate::guide::clients), [shadow
@@ -36,4 +36,3 @@ pub use client_ip::ClientIp;
 pub use refuse::RefuseLayer;
 
 pub use crate::body::ResponseBody;
-pub use crate::choose::RateLimit as RateLimitByLayer;

@@ -1,12 +1,14 @@
 //! The two quantities used everywhere else: a point in time and a rate.
 
+mod invalid;
 mod rate;
 #[cfg_attr(not(feature = "config"), allow(dead_code))] // a rate is read without it, too
 pub(crate) mod text;
 
 use std::time::Duration;
 
-pub use rate::{InvalidRate, Rate};
+pub use invalid::InvalidLimit;
+pub use rate::Rate;
 
 /// A point in time: nanoseconds since the origin of a [`Clock`](crate::Clock).
 ///

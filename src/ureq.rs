@@ -3,7 +3,7 @@
 //! ```
 //! # use ureq::middleware::MiddlewareNext;
 //! # use ureq::{Body, Error, SendBody, http::{Request, Response}};
-//! use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty, ureq::RateLimit};
+//! use tollgate::{ManualClock, Rate, RateLimit, RateLimiter, SmoothBursty};
 //!
 //! # fn answer(_: Request<SendBody>, _: MiddlewareNext) -> Result<Response<Body>, Error> {
 //! #     Ok(Response::new(Body::builder().data("hello")))
@@ -38,6 +38,17 @@
 //! body is wrapped, and no longer knows its [`content_length`](::ureq::Body::content_length); the header is still there.
 //!
 //! To settle the true cost of a call, leave the middleware away and [settle](crate::Granted::settle) a grant.
+//!
+//! A request that its limit refuses is not sent, and its error has the [`tollgate::Error`](crate::Error):
+//!
+//! ```
+//! use tollgate::{InFlight, RateLimit, RateLimiter};
+//!
+//! let limit = RateLimit::new(RateLimiter::new(InFlight::new(0)));
+//! let agent = ureq::Agent::config_builder().middleware(limit).build().new_agent();
+//! let Err(ureq::Error::Other(error)) = agent.get("http://localhost:1/").call() else { panic!() };
+//! assert!(matches!(error.downcast_ref(), Some(tollgate::Error::ExceedsCapacity(_))));
+//! ```
 
 use std::io::{self, Read};
 
@@ -45,7 +56,7 @@ use ::ureq::middleware::{Middleware, MiddlewareNext};
 use ::ureq::{Body, BodyReader, Error, SendBody};
 use http::{HeaderMap, Request, Response, StatusCode};
 
-pub use crate::choose::RateLimit;
+use crate::choose::RateLimit;
 use crate::limiter::Granted;
 use crate::limiter::any::AnyGrant;
 use crate::park::block_on;
@@ -122,22 +133,4 @@ fn with_grant<C: Cost>(response: Response<Body>, grant: AnyGrant<C>) -> Response
         }
         builder.reader(HeldBody { inner: body.into_reader(), grant: Some(grant) })
     })
-}
-
-/// The refusal of a limit, if that is what the error of a request is.
-///
-/// ```
-/// use tollgate::{InFlight, RateLimiter, ureq::{RateLimit, refusal}};
-///
-/// let limit = RateLimit::new(RateLimiter::new(InFlight::new(0)));
-/// let agent = ureq::Agent::config_builder().middleware(limit).build().new_agent();
-/// let error = agent.get("http://localhost:1/").call().unwrap_err();
-/// assert!(matches!(refusal(&error), Some(tollgate::Error::ExceedsCapacity(_))));
-/// ```
-#[must_use]
-pub fn refusal(error: &Error) -> Option<&crate::Error> {
-    match error {
-        Error::Other(error) => error.downcast_ref(),
-        _ => None,
-    }
 }

@@ -22,7 +22,6 @@ pub(crate) use tenants::Tenant;
 use tenants::{PlaceInLane, Turns, price};
 
 use crate::clock::{Alarm, KEEP, TimeOrder, Timed, TimerTask, wake_each, wake_one};
-use crate::error::QueueLimit;
 use crate::units::{Nanos, saturating_nanos};
 use crate::unwinding::WakerList;
 
@@ -101,22 +100,20 @@ impl Bounds {
     pub(crate) const NONE: Self =
         Self { waiters: usize::MAX, permits: u64::MAX, waiters_per_tenant: usize::MAX };
 
-    /// Which of the bounds one more waiter would exceed, with which all together ask for `permits`. `of_tenant`:
+    /// The name of the bound that one more waiter would exceed, with which all together ask for `permits`. `of_tenant`:
     /// the waiters of the same tenant.
     pub(crate) fn exceeded(
         self,
         waiters: usize,
         permits: u64,
         of_tenant: Option<usize>,
-    ) -> Option<QueueLimit> {
-        let most = |waiters: usize| u32::try_from(waiters).unwrap_or(u32::MAX);
+    ) -> Option<&'static str> {
         if of_tenant.is_some_and(|waiters| waiters >= self.waiters_per_tenant) {
-            Some(QueueLimit::WaitersPerTenant(most(self.waiters_per_tenant)))
+            Some("max_waiters_per_tenant")
         } else if waiters >= self.waiters {
-            Some(QueueLimit::Waiters(most(self.waiters)))
+            Some("max_waiters")
         } else {
-            let most = u32::try_from(self.permits).unwrap_or(u32::MAX);
-            (permits > self.permits).then_some(QueueLimit::Permits(most))
+            (permits > self.permits).then_some("max_queued_permits")
         }
     }
 }

@@ -20,4 +20,5 @@ pages! {
     Redis "docs/redis.md"
     Testing "docs/testing.md"
     FromGovernor "docs/from/governor.md"
+    FromGuava "docs/from/guava.md"
 }

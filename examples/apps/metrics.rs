@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let publisher = Publisher::new();
     publisher.add(&search);
     publisher.add(&uploads);
-    publisher.add(&users);
+    publisher.add_keyed(&users);
     let publishing = tokio::spawn({
         let publisher = publisher.clone();
         async move {

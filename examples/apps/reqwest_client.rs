@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 // The first line of two.
-use tollgate::{Limits, reqwest::RateLimit};
+use tollgate::{Limits, RateLimit};
 
 const TASKS: u32 = 64;
 const QUOTA: usize = 40;

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use clap::{Parser, value_parser};
 use plotters::prelude::*;
-use tollgate::{AllOf, Grant, ManualClock, Rate, RateLimiter, Reservation};
+use tollgate::{AllOf, Grant, ManualClock, Rate, RateLimiter, Reservation, block_on};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -185,7 +185,7 @@ pub(crate) fn simulate(options: &Options) -> Result<Vec<Call>, Failure> {
                     plan.add(at_server.max(granted + options.call), Happens::Over(call));
                 }
                 Poll::Pending => {
-                    waiting.push_front((call, acquire.reserve()?));
+                    waiting.push_front((call, block_on(acquire.reserve())?));
                     break;
                 }
             }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::error::InvalidLimit;
 #[cfg(feature = "reqwest")]
 use super::names::Host;
 use super::names::{self, Per, Template};
 use crate::policy::any::AllOf;
+use crate::units::InvalidLimit;
 use crate::units::text::Fault;
 
 /// The limits of a program: one for each host, route or name that it lists, and one for the others.

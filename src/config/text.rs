@@ -4,7 +4,6 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use super::error::InvalidLimit;
 use crate::clock::Clock;
 use crate::policy::any::{AllOf, AnyPolicy};
 use crate::policy::in_flight::InFlight;
@@ -13,8 +12,8 @@ use crate::policy::parameters::{
     Kind, LOCK_OUT, METER, OPTIONS, Parameter, Parameters, QUEUE, Type, Value, Words,
 };
 use crate::policy::unlimited::Unlimited;
-use crate::units::Rate;
 use crate::units::text::{Cursor, Fault, Per, Span};
+use crate::units::{InvalidLimit, Rate};
 
 /// The words of places in flight; the first is written.
 const IN_FLIGHT: [&str; 3] = ["in flight", "at once", "concurrent"];
@@ -168,7 +167,7 @@ fn by_time(cursor: &mut Cursor<'_>) -> Result<AnyPolicy, Fault> {
         parameters.set(Parameter::Window, Value::Time(window));
     } else {
         let rate = Rate::of(&quota);
-        let rate = rate.map_err(|error| Fault::new(quota.at.clone(), error.to_string()))?;
+        let rate = rate.map_err(|rate| Fault::new(quota.at.clone(), rate.reason()))?;
         parameters.set(Parameter::Rate, Value::Rate(rate));
     }
     if kind == Kind::SlidingWindowCounter && parameters.get(Parameter::Buckets).is_none() {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Response;
+
 use super::answer::{Answer, Unit};
 use super::dialect::Dialects;
-use super::headers::Judged;
 use super::learner::Search;
 use super::observer::{Feedback, Options, Shared};
 use super::state::State;
-use crate::limiter::OwnedLimiter;
+use crate::limiter::Limiter;
 use crate::observe::{Event, Reports};
 use crate::policy::unlimited::Unlimited;
 use crate::rate_limiter::RateLimiter;
@@ -35,21 +36,22 @@ const MAX_WAIT: Duration = Duration::from_secs(3600);
 #[derive(Clone)]
 #[allow(missing_debug_implementations)] // it has closures
 #[must_use = "a builder does nothing until it is built"]
-pub struct FeedbackBuilder<L: OwnedLimiter> {
+pub struct FeedbackBuilder<L: Limiter + 'static> {
     limiter: L,
     pub(super) options: Options,
     reports: Reports,
 }
 
-impl<L: OwnedLimiter> FeedbackBuilder<L> {
+impl<L: Limiter + 'static> FeedbackBuilder<L> {
     /// The dialects to read; by default all that are known.
     pub fn dialects(mut self, dialects: Dialects) -> Self {
         self.options.dialects = dialects;
         self
     }
 
-    /// Changes what a response is taken to say, for what no dialect can know. `judge` gets the response and what was
-    /// read of it, and may set all of that: the verdict, the time to wait, the bucket. What it leaves is learned.
+    /// Changes what a response is taken to say, for what no dialect can know. `judge` gets the response, whose body is
+    /// empty unless the client [has read it](super::Call::observe_body), and what was read of it. It may set all of that: the
+    /// verdict, the time to wait, the bucket. What it leaves is learned.
     ///
     /// [`Verdict::Accepted`](super::Verdict::Accepted) means that the limiter learns of no refusal, not that the call
     /// succeeded: a loop that ends when [`is_accepted`](Answer::is_accepted) also has to look at the status.
@@ -63,11 +65,12 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// let api = Feedback::builder(RateLimiter::with_clock(InFlight::new(10), ManualClock::new()))
     ///     .judge(|response, answer| {
     ///         // OpenAI: a 429 that no wait helps against. It pauses no caller, and is still an error of this call.
-    ///         if response.contains("insufficient_quota") {
+    ///         let body = String::from_utf8_lossy(response.body());
+    ///         if body.contains("insufficient_quota") {
     ///             answer.verdict = Verdict::Accepted;
     ///         }
     ///         // GitHub: a limit that only the text names.
-    ///         if answer.status == 403 && response.contains("secondary rate limit") {
+    ///         if answer.status == 403 && body.contains("secondary rate limit") {
     ///             (answer.verdict, answer.wait) = (Verdict::Refused, Some(When::After(Duration::from_secs(60))));
     ///         }
     ///     })
@@ -83,7 +86,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     /// ```
     pub fn judge(
         mut self,
-        judge: impl Fn(&Judged<'_>, &mut Answer) + Send + Sync + 'static,
+        judge: impl Fn(&Response<&[u8]>, &mut Answer) + Send + Sync + 'static,
     ) -> Self {
         self.options.judge = Some(Arc::new(judge));
         self
@@ -174,7 +177,7 @@ impl<L: OwnedLimiter> FeedbackBuilder<L> {
     }
 }
 
-impl<L: OwnedLimiter> Feedback<L> {
+impl<L: Limiter + 'static> Feedback<L> {
     /// Teaches `limiter`, in all known dialects.
     #[must_use]
     pub fn new(limiter: L) -> Self {

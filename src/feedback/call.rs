@@ -12,7 +12,7 @@ use super::observer::Feedback;
 use super::places::Sent;
 use super::text::When;
 use crate::error::Error;
-use crate::limiter::{Granted, Hearing, OwnedLimiter, Reply, both, sealed::Sealed};
+use crate::limiter::{Granted, Hearing, Limiter, Reply, both, sealed::Sealed};
 use crate::park::block_on;
 use crate::part::{Kind, Part};
 use crate::rate_limiter::Grant;
@@ -42,7 +42,7 @@ use crate::rate_limiter::Grant;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a call that is dropped without an answer counts against what remains"]
-pub struct Call<L: OwnedLimiter> {
+pub struct Call<L: Limiter + 'static> {
     pub(super) feedback: Feedback<L>,
     pub(super) grant: Option<L::Grant>,
     /// The time that the caller waited at the gate.
@@ -52,7 +52,7 @@ pub struct Call<L: OwnedLimiter> {
     pub(super) sent: Sent,
 }
 
-impl<L: OwnedLimiter> Call<L> {
+impl<L: Limiter + 'static> Call<L> {
     /// Records the response, and pauses the limiter after a refusal. What was learned is in force when this function returns;
     /// the future pauses the limiter, which takes no time in process.
     ///
@@ -89,7 +89,7 @@ impl<L: OwnedLimiter> Call<L> {
         let options = &self.feedback.shared.options;
         let mut answer = options.dialects.read_response(status, response);
         if let Some(judge) = &options.judge {
-            judge(response, &mut answer);
+            judge(&response.to_http(status), &mut answer);
         }
         if let (Some(home), Some(_)) = (&self.feedback.home, &self.place)
             && let Some(bucket) = home(&answer)
@@ -202,15 +202,15 @@ async fn done<T>(rest: Hearing, result: T) -> T {
     result
 }
 
-impl<L: OwnedLimiter> Drop for Call<L> {
+impl<L: Limiter + 'static> Drop for Call<L> {
     fn drop(&mut self) {
         self.lose(true);
     }
 }
 
-impl<L: OwnedLimiter> Sealed for Call<L> {}
+impl<L: Limiter + 'static> Sealed for Call<L> {}
 
-impl<L: OwnedLimiter> Granted for Call<L> {
+impl<L: Limiter + 'static> Granted for Call<L> {
     type Cost = L::Cost;
 
     fn cost(&self) -> L::Cost {
@@ -291,7 +291,7 @@ impl<L: OwnedLimiter> Granted for Call<L> {
     }
 }
 
-impl<L: OwnedLimiter> Feedback<L> {
+impl<L: Limiter + 'static> Feedback<L> {
     /// Begins a call for `n` by a caller that has acquired its permits from the limiter itself.
     ///
     /// ```
@@ -324,7 +324,7 @@ impl<L: OwnedLimiter> Feedback<L> {
     }
 }
 
-impl<L: OwnedLimiter> fmt::Debug for Call<L> {
+impl<L: Limiter + 'static> fmt::Debug for Call<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call").field("sent", &self.sent).finish_non_exhaustive()
     }

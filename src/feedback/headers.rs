@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use http::{HeaderName, HeaderValue, StatusCode};
+
 /// The header fields of a response: an [`http::HeaderMap`] (reqwest, hyper, axum), or a list of names and values, so that
 /// any HTTP library will do.
 ///
@@ -45,9 +47,9 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for Vec<(N, V)> {
 /// No more fields are read, as each is compared with each.
 const MOST: usize = 256;
 
-/// A response, as [`FeedbackBuilder::judge`](super::FeedbackBuilder::judge) sees it.
+/// A response, as it is read.
 #[derive(Debug)]
-pub struct Judged<'a> {
+pub(super) struct Judged<'a> {
     /// Names in lower case. Fields of one name are one, with all values.
     pub(super) fields: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     pub(super) body: &'a [u8],
@@ -71,21 +73,19 @@ impl<'a> Judged<'a> {
 
     /// The value of a header field, whose name is in lower case. If there are several fields of this name, their
     /// values in order, joined by `", "`.
-    #[must_use]
-    pub fn field(&self, name: &str) -> Option<&str> {
+    pub(super) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(other, _)| other == name).map(|(_, text)| &**text)
     }
 
-    /// The body; empty if the client has not read it: see [`Call::observe_body`](super::Call::observe_body).
-    #[must_use]
-    pub fn body(&self) -> &[u8] {
-        self.body
-    }
-
-    /// Whether the body has this text in it.
-    #[must_use]
-    pub fn contains(&self, text: &str) -> bool {
-        let text = text.as_bytes();
-        self.body.windows(text.len().max(1)).any(|part| part == text)
+    /// The response for a program that judges it.
+    pub(super) fn to_http(&self, status: u16) -> http::Response<&'a [u8]> {
+        let mut response = http::Response::new(self.body);
+        *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
+        for (name, text) in &self.fields {
+            if let (Ok(name), Ok(text)) = (name.parse(), HeaderValue::from_bytes(text.as_bytes())) {
+                response.headers_mut().insert::<HeaderName>(name, text);
+            }
+        }
+        response
     }
 }

@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Response;
+
 use super::answer::{Answer, Unit};
 use super::dialect::Dialects;
 use super::gate::{Gate, Units, array};
-use super::headers::Judged;
 use super::learner::Search;
 use super::places::Sent;
 use super::server_state::ServerState;
@@ -16,7 +17,7 @@ use super::state::State;
 use super::text::When;
 use super::window::Observation;
 use crate::error::Error;
-use crate::limiter::{Hearing, OwnedLimiter};
+use crate::limiter::{Hearing, Limiter};
 use crate::part::Part;
 use crate::policy::Cost;
 use crate::rate_limiter::{Grant, RateLimiter};
@@ -54,7 +55,7 @@ use crate::units::{Nanos, Rate};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Feedback<L: OwnedLimiter> {
+pub struct Feedback<L: Limiter + 'static> {
     pub(super) shared: Arc<Shared<L>>,
     /// Where an answer to its calls belongs, if there are several servers.
     pub(super) home: Option<Arc<Home<L>>>,
@@ -63,7 +64,7 @@ pub struct Feedback<L: OwnedLimiter> {
 /// The bucket that an answer names.
 type Home<L> = dyn Fn(&Answer) -> Option<Feedback<L>> + Send + Sync;
 
-impl<L: OwnedLimiter> Feedback<L> {
+impl<L: Limiter + 'static> Feedback<L> {
     crate::limiter::methods_of_limiter!();
 
     /// The limiter.
@@ -121,7 +122,7 @@ impl<L: OwnedLimiter> Feedback<L> {
     }
 }
 
-impl<L: OwnedLimiter> fmt::Debug for Feedback<L> {
+impl<L: Limiter + 'static> fmt::Debug for Feedback<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Feedback")
             .field("limiter", &self.shared.limiter)
@@ -130,7 +131,7 @@ impl<L: OwnedLimiter> fmt::Debug for Feedback<L> {
     }
 }
 
-type Judge = dyn Fn(&Judged<'_>, &mut Answer) + Send + Sync;
+type Judge = dyn Fn(&Response<&[u8]>, &mut Answer) + Send + Sync;
 
 #[derive(Clone)]
 pub(super) struct Options {
@@ -146,7 +147,7 @@ pub(super) struct Options {
     pub(super) places: Option<u32>,
 }
 
-pub(super) struct Shared<L: OwnedLimiter> {
+pub(super) struct Shared<L: Limiter + 'static> {
     pub(super) limiter: L,
     pub(super) gate: RateLimiter<Gate>,
     pub(super) options: Options,
@@ -176,7 +177,7 @@ impl Options {
     }
 }
 
-impl<L: OwnedLimiter> Shared<L> {
+impl<L: Limiter + 'static> Shared<L> {
     /// Changes the state, and the gate with it.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();

@@ -12,9 +12,7 @@ use super::observer::Feedback;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::and::pass::{InTurn, counts};
-use crate::limiter::{
-    Around, Ask, Granted, InProcess, Limiter, OwnedLimiter, Stages, sealed::Sealed,
-};
+use crate::limiter::{Around, Ask, Granted, Limiter, Stages, sealed::Sealed};
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::policy::{Limit, Quota};
@@ -24,7 +22,7 @@ use crate::wait_queue::End;
 
 /// A caller in one of the two queues.
 #[allow(missing_debug_implementations)] // no program holds one
-pub struct Passing<L: OwnedLimiter> {
+pub struct Passing<L: Limiter + 'static> {
     feedback: Feedback<L>,
     /// The time that it waited before the gate closed again.
     waited: Duration,
@@ -36,7 +34,7 @@ fn of_both((_, error): (usize, Error)) -> Error {
     error
 }
 
-impl<L: OwnedLimiter> Stages<Call<L>> for Passing<L> {
+impl<L: Limiter + 'static> Stages<Call<L>> for Passing<L> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Call<L>, Error>> {
         loop {
             let (place, grant) = ready!(self.turn.poll(context)).map_err(of_both)?;
@@ -62,7 +60,7 @@ impl<L: OwnedLimiter> Stages<Call<L>> for Passing<L> {
     }
 }
 
-impl<L: OwnedLimiter> Feedback<L> {
+impl<L: Limiter + 'static> Feedback<L> {
     /// The way of a caller: the gate, then the limiter.
     fn turn(&self, ask: Ask<L::Cost>) -> InTurn<RateLimiter<Gate>, L> {
         let Ask { max_wait, ahead, tenant, .. } = ask;
@@ -71,9 +69,9 @@ impl<L: OwnedLimiter> Feedback<L> {
     }
 }
 
-impl<L: OwnedLimiter> Sealed for Feedback<L> {}
+impl<L: Limiter + 'static> Sealed for Feedback<L> {}
 
-impl<L: OwnedLimiter> Around for Feedback<L> {
+impl<L: Limiter + 'static> Around for Feedback<L> {
     type Cost = L::Cost;
     type Grant = Call<L>;
     type Caller = Passing<L>;
@@ -83,9 +81,7 @@ impl<L: OwnedLimiter> Around for Feedback<L> {
     }
 }
 
-impl<L: OwnedLimiter + InProcess> InProcess for Feedback<L> {}
-
-impl<L: OwnedLimiter> Limiter for Feedback<L> {
+impl<L: Limiter + 'static> Limiter for Feedback<L> {
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
         self.limiter().pause_for(duration).await
     }

@@ -11,7 +11,7 @@ use super::answer::Answer;
 use super::builder::FeedbackBuilder;
 use super::observer::Feedback;
 use super::routes::{self, Route, Routes};
-use crate::limiter::OwnedLimiter;
+use crate::limiter::Limiter;
 use crate::sync::Mutex;
 
 /// One limit for calls to several servers: what is learned belongs to the server that said it.
@@ -47,14 +47,14 @@ use crate::sync::Mutex;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct Servers<L: OwnedLimiter> {
+pub struct Servers<L: Limiter + 'static> {
     limiter: L,
     /// Tells limits apart.
     key: String,
     table: Arc<Table<L>>,
 }
 
-impl<L: OwnedLimiter> Servers<L> {
+impl<L: Limiter + 'static> Servers<L> {
     /// Calls that take permits of `limiter`. All known dialects are read.
     #[must_use]
     pub fn new(limiter: L) -> Self {
@@ -176,7 +176,7 @@ impl<L: OwnedLimiter> Servers<L> {
     }
 }
 
-impl<L: OwnedLimiter> fmt::Debug for Servers<L> {
+impl<L: Limiter + 'static> fmt::Debug for Servers<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Servers")
             .field("limiter", &self.limiter)
@@ -214,7 +214,7 @@ pub(crate) fn server_name(uri: &Uri) -> String {
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Learned<L: OwnedLimiter> {
+pub struct Learned<L: Limiter + 'static> {
     /// The key of the limit, where there are [several](Servers::behind).
     pub limit: String,
     /// The server.
@@ -226,13 +226,13 @@ pub struct Learned<L: OwnedLimiter> {
     pub feedback: Feedback<L>,
 }
 
-struct Table<L: OwnedLimiter> {
+struct Table<L: Limiter + 'static> {
     options: Box<dyn Fn(FeedbackBuilder<L>) -> FeedbackBuilder<L> + Send + Sync>,
     kept: Mutex<Kept<L>>,
 }
 
 /// How many were added, or found no room, since all were looked at, and how many that left.
-struct Kept<L: OwnedLimiter> {
+struct Kept<L: Limiter + 'static> {
     /// By the key of the limit and the name of the server, with a zero between them.
     servers: HashMap<String, Server<L>>,
     misses: usize,
@@ -246,7 +246,7 @@ const FEW: usize = 64;
 /// A server that names more is not told apart any further.
 const BUCKETS: usize = 1024;
 
-impl<L: OwnedLimiter> Kept<L> {
+impl<L: Limiter + 'static> Kept<L> {
     fn add(&mut self, names: &str, builder: FeedbackBuilder<L>) -> Feedback<L> {
         self.misses += 1;
         if self.misses > self.left.max(FEW) {
@@ -266,7 +266,7 @@ impl<L: OwnedLimiter> Kept<L> {
 }
 
 /// One server.
-struct Server<L: OwnedLimiter> {
+struct Server<L: Limiter + 'static> {
     builder: FeedbackBuilder<L>,
     /// The first is without a name until the server names one: then all calls that are under way are taken for its
     /// own. With a second, what is said without a name has one for itself.
@@ -276,7 +276,7 @@ struct Server<L: OwnedLimiter> {
     routes: Routes,
 }
 
-impl<L: OwnedLimiter> Server<L> {
+impl<L: Limiter + 'static> Server<L> {
     fn at(&mut self, route: &Route, resource: Option<&str>) -> Feedback<L> {
         let named = self.routes.bucket(route).and_then(|name| self.named(&name, resource));
         // Else the bucket without a name, or the only one.

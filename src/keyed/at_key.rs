@@ -11,9 +11,7 @@ use super::KeyedRateLimiter;
 use super::call::{Call, GrantOrWait};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::{
-    Acquire, Ask, InProcess, Limiter, Queue, Reservation, forward, sealed::Sealed,
-};
+use crate::limiter::{Acquire, Ask, Limiter, Queue, Reservation, forward, sealed::Sealed};
 use crate::line::Inner;
 use crate::observe::Event;
 #[cfg(feature = "metrics")]
@@ -217,7 +215,7 @@ where
     ///
     /// Those of [`RateLimiter::reserve`], and [`Error::TooManyKeys`].
     pub fn reserve(&self, n: P::Cost) -> Result<Reservation<RateLimiter<P>>, Error> {
-        self.acquire(n).reserve()
+        self.acquire(n).reserve_now()
     }
 
     forward! {
@@ -258,9 +256,10 @@ impl<Q: ToOwned + ?Sized, P: Policy> Clone for AtKey<'_, '_, Q, P> {
     }
 }
 
-impl<Q: ToOwned + fmt::Debug + ?Sized, P: Policy> fmt::Debug for AtKey<'_, '_, Q, P> {
+/// Without the key, which need not be `Debug`.
+impl<Q: ToOwned + ?Sized, P: Policy> fmt::Debug for AtKey<'_, '_, Q, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AtKey").field("key", &self.key()).field("limiter", &*self.limiter).finish()
+        f.debug_struct("AtKey").field("limiter", &*self.limiter).finish_non_exhaustive()
     }
 }
 
@@ -283,8 +282,6 @@ impl<P: Policy> KeyPlace<P> {
 }
 
 impl<Q: ToOwned + ?Sized, P: Policy> Sealed for AtKey<'_, '_, Q, P> {}
-
-impl<Q: ToOwned + ?Sized, P: Policy> InProcess for AtKey<'_, '_, Q, P> where Self: Queue {}
 
 impl<'a, Q, P> Queue for AtKey<'a, '_, Q, P>
 where

@@ -68,9 +68,6 @@ pub trait Queue: Sealed + Sized {
     ) -> Acquire<Self::Owned>;
 }
 
-/// A limiter of this process: it answers at once, except for calls that wait. The trait is sealed.
-pub trait InProcess: Queue {}
-
 /// A limiter around others: its callers wait at these.
 pub trait Around: Sealed + Clone + Send + Sync + 'static {
     /// See [`Queue::Cost`].
@@ -218,12 +215,12 @@ impl<L: Queue> Acquire<L> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty, block_on};
     /// # let policy = SmoothBursty::new(Rate::per_second(10.0));
     /// # let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
     /// limiter.blocking_acquire(1)?;
     /// let batch: Vec<_> =
-    ///     (0..100).map(|_| limiter.acquire_for("ann", 1).reserve()).collect::<Result<_, _>>()?;
+    ///     (0..100).map(|_| block_on(limiter.acquire_for("ann", 1).reserve())).collect::<Result<_, _>>()?;
     /// let second = Duration::from_secs(1);
     /// assert!(limiter.try_acquire_timeout(1, second).for_tenant("ann").blocking_wait().is_err());
     /// let grant = limiter.try_acquire_timeout(1, second).for_tenant("bob").blocking_wait()?;
@@ -246,14 +243,14 @@ impl<L: Queue> Acquire<L> {
     /// If the weight is zero.
     ///
     /// ```
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty, block_on};
     /// # use std::time::Duration;
     /// # let clock = ManualClock::new();
     /// # let limiter = RateLimiter::with_clock(SmoothBursty::new(Rate::per_second(10.0)), &clock);
     /// limiter.try_acquire(1)?;
     /// for _ in 0..100 {
-    ///     std::mem::forget(limiter.acquire_for("free", 1).reserve()?);
-    ///     std::mem::forget(limiter.acquire_for("paying", 1).weight(3).reserve()?);
+    ///     std::mem::forget(block_on(limiter.acquire_for("free", 1).reserve())?);
+    ///     std::mem::forget(block_on(limiter.acquire_for("paying", 1).weight(3).reserve())?);
     /// }
     /// clock.advance(Duration::from_secs(4));
     /// assert_eq!((limiter.queue_len_for("free"), limiter.queue_len_for("paying")), (90, 70));
@@ -279,13 +276,35 @@ impl<L: Queue> Acquire<L> {
     }
 
     /// Joins the queue without waiting for the grant. In process it is ready at the first poll; over Redis when a
-    /// reply says how long the wait is.
+    /// reply says how long the wait is. A call with a timeout keeps its place until its deadline.
     ///
     /// # Errors
     ///
     /// Those of the method that made this future.
-    pub async fn enter(mut self) -> Result<Reservation<L::Owned>, Error> {
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
+    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::new());
+    /// limiter.try_acquire(1)?;
+    /// let batch = limiter.reserve(1)?;
+    /// let urgent = limiter.acquire(1).ahead_by(Duration::from_secs(60)).reserve().await?;
+    /// assert_eq!((urgent.delay().as_millis(), batch.delay().as_millis()), (200, 400));
+    /// # Ok::<(), tollgate::Error>(()) })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn reserve(mut self) -> Result<Reservation<L::Owned>, Error> {
         poll_fn(|context| self.poll_enter(context)).await?;
+        Ok(self.into_reservation())
+    }
+
+    /// As [`reserve`](Self::reserve), in process.
+    pub(crate) fn reserve_now(mut self) -> Result<Reservation<L::Owned>, Error> {
+        let entered = self.poll_enter(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(entered) = entered else { unreachable!("a place in process is known") };
+        entered?;
         Ok(self.into_reservation())
     }
 
@@ -301,32 +320,6 @@ impl<L: Queue> Acquire<L> {
 
     pub(crate) fn delay(&self) -> Duration {
         L::delay(&self.limiter, &self.place)
-    }
-}
-
-impl<L: InProcess> Acquire<L> {
-    /// Joins the queue now, without waiting. A call with a timeout keeps its place until its deadline.
-    ///
-    /// # Errors
-    ///
-    /// Those of the method that made this future.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
-    /// # let policy = SmoothBursty::new(Rate::per_second(5.0));
-    /// # let limiter = RateLimiter::with_clock(policy, ManualClock::new());
-    /// limiter.try_acquire(1)?;
-    /// let batch = limiter.reserve(1)?;
-    /// let urgent = limiter.acquire(1).ahead_by(Duration::from_secs(60)).reserve()?;
-    /// assert_eq!((urgent.delay().as_millis(), batch.delay().as_millis()), (200, 400));
-    /// # Ok::<(), tollgate::Error>(())
-    /// ```
-    pub fn reserve(mut self) -> Result<Reservation<L::Owned>, Error> {
-        let entered = self.poll_enter(&mut Context::from_waker(Waker::noop()));
-        let Poll::Ready(entered) = entered else { unreachable!("a place in process is known") };
-        entered?;
-        Ok(self.into_reservation())
     }
 }
 

@@ -11,9 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use super::{
-    Acquire, Around, Ask, Granted, Limiter, Metered, OwnedLimiter, Stages, forward, sealed::Sealed,
-};
+use super::{Acquire, Around, Ask, Granted, Limiter, Metered, Stages, forward, sealed::Sealed};
 use crate::clock::Clock;
 use crate::error::Error;
 #[cfg(feature = "metrics")]
@@ -28,8 +26,7 @@ use crate::wait_queue::End;
 /// `C` is the cost of a call: permits, unless the policy is a tuple, whose limiter is an
 /// `AnyRateLimiter<(u32, u32)>`. It is a handle: clones share the limiter.
 ///
-/// Each call allocates its future, and its grant; a program that knows its policy calls the limiter itself. A
-/// policy of your own must be [`Debug`](fmt::Debug), so that a struct with a limiter can be.
+/// Each call allocates its future, and its grant; a program that knows its policy calls the limiter itself.
 ///
 /// A policy cannot be set here, as its type is not known: keep the limiter itself for that.
 ///
@@ -61,7 +58,7 @@ pub struct AnyRateLimiter<C: Cost = u32>(Arc<dyn Erased<C>>, Option<observe::Ove
 impl<C: Cost> AnyRateLimiter<C> {
     /// The limiter without its type. Of an `AnyRateLimiter` this is a clone.
     #[must_use]
-    pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
+    pub fn new(limiter: impl Limiter<Cost = C> + 'static) -> Self {
         match (&limiter as &dyn Any).downcast_ref::<Self>() {
             Some(any) => any.clone(),
             None => Self(Arc::new(limiter), None),
@@ -91,7 +88,7 @@ macro_rules! without_a_type {
             $($(#[$only])* fn $tell(&self, $($with: $kind)?) -> $told;)*
         }
 
-        impl<C: Cost, L: OwnedLimiter<Cost = C>> Erased<C> for L {
+        impl<C: Cost, L: Limiter<Cost = C> + 'static> Erased<C> for L {
             fn caller(&self, ask: &Ask<C>) -> Box<dyn Stages<AnyGrant<C>>> {
                 Box::new(Acquire::new(self.clone(), *ask))
             }
@@ -139,7 +136,7 @@ without_a_type! {
     }
 }
 
-impl<L: OwnedLimiter> Stages<AnyGrant<L::Cost>> for Acquire<L> {
+impl<L: Limiter + 'static> Stages<AnyGrant<L::Cost>> for Acquire<L> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<AnyGrant<L::Cost>, Error>> {
         Pin::new(self).poll(context).map_ok(AnyGrant::new)
     }

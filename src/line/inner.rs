@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::word::{Published, Word};
 use crate::clock::{Alarm, Monotone};
-use crate::error::{Error, ExceedsCapacity, QueueLimit};
+use crate::error::{Error, ExceedsCapacity};
 use crate::part::Part;
 use crate::policy::{Asked, Cost, Limit, Policy, PolicyExt, Quota, Ready, RuleEvent};
 use crate::stats::Stats;
@@ -375,7 +375,7 @@ impl<P: Policy> Inner<P> {
         let joins = RuleEvent::Joins { queued: waiting.queued, cost };
         let room = self.policy.event(&mut self.state, now, joins);
         if room > now {
-            let (limit, retry_after) = (QueueLimit::Capacity, Some(room.since(now)));
+            let (limit, retry_after) = ("capacity", Some(room.since(now)));
             return Err(Error::QueueFull { limit, retry_after });
         }
         // It joins.

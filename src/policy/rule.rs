@@ -101,7 +101,7 @@ use crate::units::{Nanos, Rate, saturating_nanos};
     label = "not a policy",
     note = "a policy is a rule such as `TokenBucket`, a tuple or `Same((..))` of rules, or a text: `\"100/min\".parse::<AllOf>()?`"
 )]
-pub trait Policy: Clone + Send + Sync + 'static {
+pub trait Policy: Clone + Debug + Send + Sync + 'static {
     /// The cost of a request: a number of permits, or a tuple of numbers for a tuple of policies.
     type Cost: Cost;
     /// The state that a limiter, or a key, keeps between calls: plain data.

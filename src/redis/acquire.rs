@@ -14,7 +14,7 @@ use super::script::{Scripted, wire};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::keyed::at_key::AtKey;
-use crate::limiter::{Acquire, Ask, Limiter, Queue, Reservation, sealed::Sealed};
+use crate::limiter::{Acquire, Ask, Limiter, Queue, sealed::Sealed};
 #[cfg(feature = "metrics")]
 use crate::observe;
 use crate::observe::Event;
@@ -347,16 +347,5 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
 
     fn name(&self) -> Option<&str> {
         self.shared.context.observer.name()
-    }
-}
-
-impl<P: Scripted, C: Connection> Acquire<RedisRateLimiter<P, C>> {
-    /// Joins the queue without waiting for the grant; see [`Acquire::enter`].
-    ///
-    /// # Errors
-    ///
-    /// Those of the method that made this future.
-    pub async fn reserve(self) -> Result<Reservation<RedisRateLimiter<P, C>>, Error> {
-        self.enter().await
     }
 }

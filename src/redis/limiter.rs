@@ -434,7 +434,7 @@ impl<P: Scripted + Rated, C: Connection> RedisRateLimiter<P, C> {
     }
 }
 
-impl<P: Scripted + fmt::Debug, C: Connection> fmt::Debug for RedisRateLimiter<P, C> {
+impl<P: Scripted, C: Connection> fmt::Debug for RedisRateLimiter<P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("RedisRateLimiter");
         if let Some(name) = self.name() {

@@ -27,7 +27,8 @@ use crate::unwinding::in_drop;
 /// ```
 /// use reqwest_middleware::ClientBuilder;
 /// use tollgate::Limits;
-/// use tollgate::reqwest::{LimitName, RateLimit};
+/// use tollgate::RateLimit;
+/// use tollgate::reqwest::LimitName;
 ///
 /// let limits = Limits::per_name("10/s")?.named("search", "1/s")?;
 /// let client = ClientBuilder::new(reqwest::Client::new()).with(RateLimit::limits(limits)).build();
@@ -64,7 +65,7 @@ impl RateLimit {
     /// ```
     /// use std::time::Duration;
     /// use reqwest_middleware::ClientBuilder;
-    /// use tollgate::reqwest::RateLimit;
+    /// use tollgate::RateLimit;
     /// use tollgate::{Limits, RateLimiters};
     ///
     /// let limiters = RateLimiters::new(Limits::per_host("2/s")?);
@@ -85,7 +86,7 @@ impl RateLimit {
     ///
     /// ```
     /// use tollgate::feedback::Servers;
-    /// use tollgate::reqwest::RateLimit;
+    /// use tollgate::RateLimit;
     /// use tollgate::{Limits, RateLimiters};
     ///
     /// let limiters = RateLimiters::new(Limits::per_host("2/s")?);

@@ -16,7 +16,7 @@ use crate::body::{AnyResponse, held};
 use crate::choose;
 use crate::error::Error;
 use crate::limiter::any::{AnyGrant, AnyRateLimiter};
-use crate::limiter::{Acquire, Granted, OwnedLimiter, acquire_within};
+use crate::limiter::{Acquire, Granted, Limiter, acquire_within};
 use crate::policy::Cost;
 
 /// Makes each call wait for one permit of a limiter, in `poll_ready`: for clients.
@@ -58,13 +58,13 @@ impl<C: Cost> RateLimitLayer<C> {
     /// One permit of `limiter` for each call; of each part, if its policy is a tuple. Any limiter will do: also
     /// one key of a keyed one, one over Redis, and an [`AnyRateLimiter`].
     #[must_use]
-    pub fn new(limiter: impl OwnedLimiter<Cost = C>) -> Self {
+    pub fn new(limiter: impl Limiter<Cost = C> + 'static) -> Self {
         Self { limiter: AnyRateLimiter::new(limiter), max_wait: None }
     }
 
-    /// The limiter that `choose` returns for a request: see [`RateLimitByLayer`](super::RateLimitByLayer).
+    /// The limiter that `choose` returns for a request: see [`RateLimit`](crate::RateLimit).
     #[must_use]
-    pub fn by<L: OwnedLimiter<Cost = C>>(
+    pub fn by<L: Limiter<Cost = C> + 'static>(
         choose: impl Fn(&Parts) -> L + Send + Sync + 'static,
     ) -> choose::RateLimit<C> {
         choose::RateLimit::by(choose)
@@ -86,7 +86,7 @@ impl<C: Cost> RateLimitLayer<C> {
     /// ```
     #[cfg(feature = "feedback")]
     #[must_use]
-    pub fn learn(limiter: impl OwnedLimiter<Cost = C>) -> choose::RateLimit<C> {
+    pub fn learn(limiter: impl Limiter<Cost = C> + 'static) -> choose::RateLimit<C> {
         choose::RateLimit::new(limiter)
     }
 
@@ -169,7 +169,7 @@ impl<S, C: Cost> Drop for RateLimit<S, C> {
 }
 
 /// Waits in the future of `call` until the cost of the request is granted; made by
-/// [`RateLimitByLayer`](super::RateLimitByLayer).
+/// [`RateLimit`](crate::RateLimit).
 #[derive(Clone, Debug)]
 pub struct RateLimitBy<S, C: Cost = u32> {
     inner: S,

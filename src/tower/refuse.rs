@@ -17,8 +17,8 @@ use super::client_ip::ClientIp;
 use super::fields::{add_limits, set_retry_after};
 use crate::choose::RateLimit;
 use crate::error::Error;
+use crate::limiter::Limiter;
 use crate::limiter::any::AnyRateLimiter;
-use crate::limiter::{Limiter, OwnedLimiter};
 use crate::policy::in_flight::InFlight;
 use crate::rate_limiter::RateLimiter;
 
@@ -87,7 +87,7 @@ impl RefuseLayer {
     /// Several rules with one cost ([`Same`](crate::Same), [`AllOf`](crate::AllOf)) are one limiter; two
     /// layers would charge the outer limit for what the inner one refuses.
     #[must_use]
-    pub fn new(limiter: impl OwnedLimiter<Cost = u32>) -> Self {
+    pub fn new(limiter: impl Limiter<Cost = u32> + 'static) -> Self {
         let limiter = AnyRateLimiter::new(limiter);
         Self::by(move |_| limiter.clone())
     }
@@ -109,7 +109,7 @@ impl RefuseLayer {
     /// });
     /// ```
     #[must_use]
-    pub fn by<L: OwnedLimiter<Cost = u32>>(
+    pub fn by<L: Limiter<Cost = u32> + 'static>(
         choose: impl Fn(&Parts) -> L + Send + Sync + 'static,
     ) -> Self {
         let ask = RateLimit::by(choose).max_wait(Duration::ZERO);
@@ -137,7 +137,7 @@ impl RefuseLayer {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn by_ip<L: OwnedLimiter<Cost = u32>>(
+    pub fn by_ip<L: Limiter<Cost = u32> + 'static>(
         client: ClientIp,
         choose: impl Fn(IpAddr) -> L + Send + Sync + 'static,
     ) -> Self {

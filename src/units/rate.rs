@@ -8,7 +8,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::text::{Cursor, DAY, HOUR, MINUTE, Number, Per, Quota, SECOND};
+use super::invalid::InvalidLimit;
+use super::text::{Cursor, DAY, Fault, HOUR, MINUTE, Number, Per, Quota, SECOND};
 
 /// A number of permits per second, minute, hour or day: from 1 per day to 1,000,000,000 per second.
 ///
@@ -26,7 +27,7 @@ use super::text::{Cursor, DAY, HOUR, MINUTE, Number, Per, Quota, SECOND};
 /// assert_eq!("100/min".parse::<Rate>()?, Rate::new(100, Duration::from_secs(60)));
 /// assert_eq!("900/15min".parse::<Rate>()?, "1/s".parse::<Rate>()?);
 /// assert_eq!(Rate::per_second(5.0).as_per_second(), 5.0);
-/// # Ok::<(), tollgate::InvalidRate>(())
+/// # Ok::<(), tollgate::InvalidLimit>(())
 /// ```
 // Packed, because alignment to 16 bytes would cost each policy with a rate eight bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,7 +79,7 @@ impl Rate {
     #[must_use]
     #[track_caller]
     pub fn new(n: u64, per: Duration) -> Self {
-        Self::valid(Self::try_new(n, per))
+        Self::valid(Self::from_fraction(n, per.as_nanos()))
     }
 
     /// One permit per `interval`.
@@ -96,18 +97,19 @@ impl Rate {
     ///
     /// # Errors
     ///
-    /// [`InvalidRate`] if `n` is not between 1 per day and 1e9 per second.
-    pub fn try_per_second(n: f64) -> Result<Self, InvalidRate> {
-        Self::from_float(n, SECOND.as_nanos())
+    /// [`InvalidLimit`] if `n` is not between 1 per day and 1e9 per second.
+    pub fn try_per_second(n: f64) -> Result<Self, InvalidLimit> {
+        Self::from_float(n, SECOND.as_nanos()).map_err(|rate| rate.asked(&format!("{n:?}/s")))
     }
 
     /// `n` permits per `per`, for values that come from outside.
     ///
     /// # Errors
     ///
-    /// [`InvalidRate`] if the rate is not between 1 per day and 1e9 per second.
-    pub fn try_new(n: u64, per: Duration) -> Result<Self, InvalidRate> {
-        Self::from_fraction(n, per.as_nanos())
+    /// [`InvalidLimit`] if the rate is not between 1 per day and 1e9 per second.
+    pub fn try_new(n: u64, per: Duration) -> Result<Self, InvalidLimit> {
+        let per = per.as_nanos();
+        Self::from_fraction(n, per).map_err(|rate| rate.asked(&format!("{n}/{}", Per(per))))
     }
 
     /// This rate in permits per second.
@@ -148,7 +150,7 @@ impl Rate {
         permits.is_multiple_of(self.nanos).then_some(permits / self.nanos)?.try_into().ok()
     }
 
-    pub(crate) fn of(quota: &Quota) -> Result<Self, InvalidRate> {
+    pub(crate) fn of(quota: &Quota) -> Result<Self, OutOfRange> {
         match quota.number {
             Number::Whole(number) => Self::from_fraction(number, quota.nanos),
             Number::Decimal(number) => Self::from_float(number, quota.nanos),
@@ -156,15 +158,15 @@ impl Rate {
     }
 
     #[track_caller]
-    fn valid(rate: Result<Self, InvalidRate>) -> Self {
+    fn valid(rate: Result<Self, OutOfRange>) -> Self {
         // Without the number: what prints a float is 20 KB, in each program with a rate.
         rate.unwrap_or_else(|_| panic!("{BOUNDS}"))
     }
 
     /// A float is a fraction over a power of two, and is converted without rounding.
-    fn from_float(n: f64, per: u128) -> Result<Self, InvalidRate> {
+    fn from_float(n: f64, per: u128) -> Result<Self, OutOfRange> {
         #[allow(clippy::cast_precision_loss)] // for a message
-        let out_of_range = || InvalidRate::OutOfRange { per_second: n / (per as f64 / 1e9) };
+        let out_of_range = || OutOfRange(n / (per as f64 / 1e9));
         // No rate is below one a day, and no usual span longer than a year.
         if !(1e-6..=1e14).contains(&n) {
             return Err(out_of_range());
@@ -177,10 +179,10 @@ impl Rate {
         Self::from_fraction(permits as u64, per.checked_mul(scale).ok_or_else(out_of_range)?)
     }
 
-    pub(crate) fn from_fraction(permits: u64, nanos: u128) -> Result<Self, InvalidRate> {
+    pub(crate) fn from_fraction(permits: u64, nanos: u128) -> Result<Self, OutOfRange> {
         if permits == 0 || nanos == 0 {
             let per_second = if permits == 0 { 0.0 } else { f64::INFINITY };
-            return Err(InvalidRate::OutOfRange { per_second });
+            return Err(OutOfRange(per_second));
         }
         let divisor = greatest_common_divisor(u128::from(permits), nanos);
         let rate = Self {
@@ -197,7 +199,7 @@ impl Rate {
         }
         #[allow(clippy::cast_precision_loss)] // for a message
         let per_second = permits as f64 / (nanos as f64 / 1e9);
-        Err(InvalidRate::OutOfRange { per_second })
+        Err(OutOfRange(per_second))
     }
 }
 
@@ -259,57 +261,35 @@ impl PartialOrd for Rate {
 /// The time is a unit (`ns`, `us`, `ms`, `s`, `min`, `h`, `day`, or its other usual names), with a whole number
 /// before it or none. Also as people say it: `100 per minute`, `100 requests/min`, `1 every 5s`, `20 rps`, `100rpm`.
 impl FromStr for Rate {
-    type Err = InvalidRate;
+    type Err = InvalidLimit;
 
-    fn from_str(text: &str) -> Result<Self, InvalidRate> {
+    fn from_str(text: &str) -> Result<Self, InvalidLimit> {
         let mut cursor = Cursor::new(text);
-        let quota = cursor.quota().ok().filter(|_| cursor.is_at_end());
-        let quota = quota.ok_or_else(|| InvalidRate::Malformed { text: text.to_owned() })?;
-        Self::of(&quota)
+        let quota = cursor.quota().and_then(|quota| {
+            if cursor.is_at_end() {
+                Ok(quota)
+            } else {
+                Err(Fault::new(cursor.word(), "expected the end"))
+            }
+        });
+        let quota = quota.map_err(|fault| InvalidLimit::new("rate", text, fault))?;
+        Self::of(&quota).map_err(|rate| rate.asked(text))
     }
-}
-
-/// The error of an invalid [`Rate`].
-///
-/// ```
-/// use tollgate::{InvalidRate, Rate};
-///
-/// let error = "100 per fortnight".parse::<Rate>().unwrap_err();
-/// assert_eq!(
-///     error.to_string(),
-///     "not a rate: \"100 per fortnight\" (expected a number, a slash and a time, such as 100/min or 1/5s)"
-/// );
-/// assert!(matches!(Rate::try_per_second(0.0), Err(InvalidRate::OutOfRange { .. })));
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum InvalidRate {
-    /// Zero, negative, not a number, infinite, below one per day or above 1e9 per second.
-    OutOfRange {
-        /// The requested rate, in permits per second.
-        per_second: f64,
-    },
-    /// The text is not a rate.
-    Malformed {
-        /// The text.
-        text: String,
-    },
 }
 
 const BOUNDS: &str = "a rate must be from 1 per day to 1e9 per second";
 
-impl fmt::Display for InvalidRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfRange { per_second } => {
-                write!(f, "{BOUNDS}, not {per_second:?} per second")
-            }
-            Self::Malformed { text } => write!(
-                f,
-                "not a rate: {text:?} (expected a number, a slash and a time, such as 100/min or 1/5s)"
-            ),
-        }
+/// A rate out of range, in permits a second. It becomes text where it is reported: what prints a float is 20 KB.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct OutOfRange(f64);
+
+impl OutOfRange {
+    pub(crate) fn reason(self) -> String {
+        format!("{BOUNDS}, not {:?} per second", self.0)
+    }
+
+    /// The error of this rate, as it was asked for.
+    fn asked(self, text: &str) -> InvalidLimit {
+        InvalidLimit::new("rate", text, Fault::new(0..text.len(), self.reason()))
     }
 }
-
-impl std::error::Error for InvalidRate {}

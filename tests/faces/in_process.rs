@@ -1,8 +1,7 @@
 //! The limiters of one process.
 
 use tollgate::{
-    AnyRateLimiter, AtKey, KeyedRateLimiter, Limiter, ManualClock, OwnedLimiter, RateLimiter,
-    Unlimited,
+    AnyRateLimiter, AtKey, KeyedRateLimiter, Limiter, ManualClock, RateLimiter, Unlimited,
 };
 
 use super::faces::*;
@@ -21,8 +20,7 @@ fn wide(clock: &ManualClock) -> RateLimiter<Unlimited> {
     RateLimiter::builder(Unlimited).clock(clock).name("face").build()
 }
 
-const ONE_OF_TWO: &str =
-    "It says which limiter; `first()` and `second()` of the grant say which rule.";
+const ONE_OF_TWO: &str = "It says which limiter, not which of its rules.";
 const THE_FIRST: &str = "Others may share the second limiter, so it is not changed.";
 
 faces! {
@@ -30,10 +28,10 @@ faces! {
     key "`AtKey`": |policy, clock| at_key(policy, clock);
     any "`AnyRateLimiter`": |policy, clock| AnyRateLimiter::new(plain(policy, clock));
     any_key "`AnyRateLimiter` of a key": |policy, clock| AnyRateLimiter::new(at_key(policy, clock));
-    and_first "`And`, whose first decides":
+    and_first "`a.and(&b)`, whose first decides":
         |policy, clock| at_key(policy, clock.clone()).and(&wide(&clock)),
         LimitedBy ONE_OF_TWO;
-    and_second "`And`, whose second decides":
+    and_second "`a.and(&b)`, whose second decides":
         |policy, clock| wide(&clock).and(&plain(policy, clock)),
         LimitedBy ONE_OF_TWO, Pause THE_FIRST, Reset THE_FIRST,
         Taught THE_FIRST, Close THE_FIRST

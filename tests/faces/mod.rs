@@ -12,7 +12,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tollgate::redis::Scripted;
-use tollgate::{ManualClock, OwnedLimiter};
+use tollgate::{Limiter, ManualClock};
 
 /// A policy that the laws use.
 pub(crate) trait TestPolicy: Scripted<Cost = u32> + fmt::Debug {}
@@ -27,7 +27,7 @@ pub(crate) trait Face: 'static {
     const OUT_OF_REACH: &[&str];
 
     /// Its name is "face".
-    fn made<P: TestPolicy>(policy: P, clock: ManualClock) -> impl OwnedLimiter<Cost = u32>;
+    fn made<P: TestPolicy>(policy: P, clock: ManualClock) -> impl Limiter<Cost = u32> + 'static;
 }
 
 /// Why it does an ability otherwise.
@@ -202,7 +202,7 @@ macro_rules! faces {
                     fn made<P: TestPolicy>(
                         $policy: P,
                         $clock: ManualClock,
-                    ) -> impl OwnedLimiter<Cost = u32> {
+                    ) -> impl Limiter<Cost = u32> + 'static {
                         $make
                     }
                 }
@@ -219,7 +219,7 @@ macro_rules! faces {
 pub(crate) use faces;
 
 /// It has heard an answer: before the first, few calls go.
-pub(crate) fn taught<L: OwnedLimiter>(limiter: L) -> tollgate::feedback::Feedback<L> {
+pub(crate) fn taught<L: Limiter + 'static>(limiter: L) -> tollgate::feedback::Feedback<L> {
     let feedback = tollgate::feedback::Feedback::new(limiter);
     feedback.sent(Default::default()).accepted();
     feedback

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::redis::RedisRateLimiter;
-use tollgate::{AnyRateLimiter, Limiter, ManualClock, OwnedLimiter, RateLimiter, Unlimited};
+use tollgate::{AnyRateLimiter, Limiter, ManualClock, RateLimiter, Unlimited};
 
 use super::faces::{tests_of_face as tests_of, *};
 use crate::manual::{Manual, new_key};
@@ -20,8 +20,7 @@ fn at_key<P: TestPolicy>(policy: P, clock: ManualClock) -> RedisRateLimiter<P, M
     plain(policy, clock).at(new_key())
 }
 
-const ONE_OF_TWO: &str =
-    "It says which limiter; `first()` and `second()` of the grant say which rule.";
+const ONE_OF_TWO: &str = "It says which limiter, not which of its rules.";
 const IN_ORDER: &str = "Callers of tenants queue in the order of arrival.";
 const LAST_REPLY: &str = "It is known from the last reply of Redis, and changes with the next one.";
 
@@ -32,7 +31,7 @@ faces! {
         |policy, clock| at_key(policy, clock), Delay LAST_REPLY, Tenants IN_ORDER;
     any "`AnyRateLimiter` of it": |policy, clock| AnyRateLimiter::new(plain(policy, clock)),
         Delay LAST_REPLY, Tenants IN_ORDER;
-    and_in_process "`And`, of it and a `RateLimiter`":
+    and_in_process "`a.and(&b)`, of it and a `RateLimiter`":
         |policy, clock| plain(policy, clock.clone()).and(&RateLimiter::with_clock(Unlimited, &clock)),
         Delay LAST_REPLY, Tenants IN_ORDER, LimitedBy ONE_OF_TWO;
     feedback "`Feedback` of it": |policy, clock| taught(plain(policy, clock)),

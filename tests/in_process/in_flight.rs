@@ -85,7 +85,7 @@ fn a_place_never_comes_back_by_a_grant_that_is_forgotten() {
 }
 
 /// A place of which a rule remembers when it came back.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Remembers(Arc<AtomicU64>);
 
 impl Policy for Remembers {

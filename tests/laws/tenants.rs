@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::{ManualClock, Rate, RateLimiter, Reservation, SmoothBursty};
+use tollgate::{ManualClock, Rate, RateLimiter, Reservation, SmoothBursty, block_on};
 
 use crate::oracle::prove;
 
@@ -42,7 +42,7 @@ fn grants(tenants: &[Tenant], leave: usize) -> Vec<Vec<u64>> {
             if *comes == now {
                 let place = |&n: &u32| {
                     let call = limiter.acquire_for(&id, n).weight(*weight);
-                    (n, call.reserve().expect("a place"))
+                    (n, block_on(call.reserve()).expect("a place"))
                 };
                 waiting[id] = costs.iter().cycle().take(900).map(place).collect();
             }
@@ -111,7 +111,8 @@ type Other = (u64, u8, u32);
 /// How long each of them waits beside a flood of `flood` calls.
 fn waits(others: &[Other], flood: usize) -> Vec<u128> {
     let (clock, limiter) = limiter();
-    let place = |tenant: u8, n| limiter.acquire_for(&tenant, n).reserve().expect("a place");
+    let place =
+        |tenant: u8, n| block_on(limiter.acquire_for(&tenant, n).reserve()).expect("a place");
     let _flood: Vec<_> = (0..flood).map(|_| place(0, 2)).collect();
     let mut places = Vec::new();
     for now in 0..100 {
@@ -156,21 +157,25 @@ fn among_many_tenants_a_timeout_is_refused_only_if_it_is_too_short() {
             let mut places = Vec::new();
             for (group, &(tenants, callers, n)) in crowd.iter().enumerate() {
                 for tenant in (0..tenants * callers).map(|caller| (group, caller % tenants)) {
-                    places.push(limiter.acquire_for(&tenant, n).reserve().expect("a place"));
+                    places.push(
+                        block_on(limiter.acquire_for(&tenant, n).reserve()).expect("a place"),
+                    );
                 }
             }
             for _ in 0..own {
-                places.push(limiter.acquire_for(&"own", 1).reserve().expect("a place"));
+                places.push(block_on(limiter.acquire_for(&"own", 1).reserve()).expect("a place"));
             }
             (clock, limiter, places)
         };
         let (clock, limiter, _places) = queue();
-        let place = limiter.acquire_for(&"own", n).reserve().expect("a place");
+        let place = block_on(limiter.acquire_for(&"own", n).reserve()).expect("a place");
         clock.advance(20_000 * MS);
         let wait = place.blocking_wait().expect("a grant").waited();
 
         let (_clock, limiter, _places) = queue();
-        let ask = |timeout| limiter.try_acquire_timeout(n, timeout).for_tenant(&"own").reserve();
+        let ask = |timeout| {
+            block_on(limiter.try_acquire_timeout(n, timeout).for_tenant(&"own").reserve())
+        };
         for timeout in [wait * part / 1_000, wait - Duration::from_nanos(1)] {
             let retry_after = ask(timeout).expect_err("too short").retry_after().expect("a time");
             prop_assert!(

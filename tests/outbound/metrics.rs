@@ -12,6 +12,7 @@ use metrics::{
 use tollgate::metrics::Publisher;
 use tollgate::{
     InFlight, KeyedRateLimiter, Limiter, ManualClock, Rate, RateLimiter, SmoothBursty, TokenBucket,
+    block_on,
 };
 
 /// Keeps the sum of each counter, the value of each gauge and all values of each histogram.
@@ -174,7 +175,7 @@ fn two_limiters_as_one_show_the_callers_of_both_queues() {
     publisher.add(&both);
     with_local_recorder(&values, || {
         let _place = both.try_acquire(1).blocking_wait().expect("free");
-        let join = || both.acquire(1).reserve().expect("a place");
+        let join = || block_on(both.acquire(1).reserve()).expect("a place");
         let _waiting = [join(), join()];
         // The first one has passed the first queue.
         clock.advance(Duration::from_secs(1));
@@ -197,7 +198,7 @@ fn all_keys_are_one_and_parts_have_a_label() {
     let limiter = KeyedRateLimiter::builder((bucket, InFlight::new(1))).clock(&clock);
     let limiter = limiter.name("users").build();
     let publisher = Publisher::new();
-    publisher.add(&limiter);
+    publisher.add_keyed(&limiter);
     with_local_recorder(&values, || {
         for key in 0..100 {
             limiter.at(&key).blocking_acquire((1, 1)).expect("it is full");

@@ -16,7 +16,9 @@ use tollgate::{
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 /// A limiter in shadow mode, and how many calls it would have held back.
-fn shadow(limiter: impl tollgate::OwnedLimiter<Cost = u32>) -> (AnyRateLimiter, Arc<AtomicU64>) {
+fn shadow(
+    limiter: impl tollgate::Limiter<Cost = u32> + 'static,
+) -> (AnyRateLimiter, Arc<AtomicU64>) {
     let over = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&over);
     let limiter = AnyRateLimiter::new(limiter).observe_only(move |error| {
@@ -34,7 +36,7 @@ fn answers()
 }
 
 /// Sends the same calls of different costs to a server that refuses and to one that observes. Responses are read late.
-async fn counts_as_its_twin(policy: impl Policy<Cost = u32> + std::fmt::Debug) {
+async fn counts_as_its_twin(policy: impl Policy<Cost = u32>) {
     let clock = ManualClock::new();
     let strict = RateLimiter::with_clock(policy.clone(), &clock);
     let observed = RateLimiter::with_clock(policy, &clock);
@@ -98,7 +100,7 @@ async fn a_client_never_waits() {
     drop(open);
     assert_eq!(limiter.available(), 2);
 
-    let middleware = tollgate::reqwest::RateLimit::new(handle);
+    let middleware = tollgate::RateLimit::new(handle);
     let client = ClientBuilder::new(reqwest::Client::new()).with(middleware);
     let client = client.with(super::reqwest::answer).build();
     let mut open = Vec::new();

@@ -14,6 +14,12 @@ fn client(middleware: impl Middleware) -> ClientWithMiddleware {
     ClientBuilder::new(reqwest::Client::new()).with(middleware).build()
 }
 
+/// The refusal of a limit, if that is the error of a request.
+fn refusal(error: &reqwest_middleware::Error) -> Option<&tollgate::Error> {
+    let reqwest_middleware::Error::Middleware(error) = error else { return None };
+    error.chain().find_map(|cause| cause.downcast_ref())
+}
+
 /// A client whose calls are answered without a server.
 fn answered(middleware: impl Middleware) -> ClientWithMiddleware {
     ClientBuilder::new(reqwest::Client::new()).with(middleware).with(answer).build()

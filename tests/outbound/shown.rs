@@ -31,7 +31,7 @@ fn layers_and_services_are_shown() {
 
 #[test]
 fn limits_and_the_middleware_are_shown() {
-    use tollgate::reqwest::RateLimit;
+    use tollgate::RateLimit;
     use tollgate::{Limits, ManualClock, RateLimiters};
 
     let limits = Limits::per_host("1/s").and_then(|limits| limits.named("a.org", "2/s"));

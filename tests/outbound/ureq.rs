@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::time::Duration;
 
+use tollgate::RateLimit;
 use tollgate::feedback::{Feedback, Servers};
-use tollgate::ureq::{RateLimit, refusal};
 use tollgate::{Error, InFlight, ManualClock, Rate, RateLimiter, SmoothBursty};
 use ureq::http::{Request, Response};
 use ureq::middleware::MiddlewareNext;
@@ -127,6 +127,7 @@ fn a_request_that_would_wait_too_long_is_not_sent() {
     agent.get("http://a.example/").call().expect("a response");
     agent.get("http://a.example/free").call().expect("a response");
     let error = agent.get("http://a.example/").call().expect_err("a refusal");
-    let refusal = refusal(&error).and_then(Error::retry_after);
+    let ureq::Error::Other(error) = error else { panic!("{error}") };
+    let refusal = error.downcast_ref().and_then(Error::retry_after);
     assert_eq!(refusal, Some(Duration::from_millis(500)));
 }

@@ -66,11 +66,8 @@ impl Run {
         stage.line.push(Ended { arrival, at, granted: true });
         // A caller that is polled late comes to the second queue later than its waits say.
         let at_last = (at, if form.is_one_line() { at } else { now });
-        let at_first = match held.waited_at_first().map(|waited| joined + nanos(waited)) {
-            Some(at) => (at, at),
-            None if form == Form::Nested => (joined, at_last.1),
-            None => at_last,
-        };
+        // When the first of two limiters granted it is not known.
+        let at_first = if form.is_of_two() { (joined, at_last.1) } else { at_last };
         let charged = [at_first, at_last].map(|(from, until)| Charged { from, until, n: cost });
         let charged = stage.charge(charged);
         if stage.plan.holds_places() {

@@ -104,6 +104,10 @@ impl Form {
         matches!(self, Self::Feedback | Self::Adaptive | Self::Nested)
     }
 
+    pub(crate) fn is_of_two(self) -> bool {
+        matches!(self, Self::And | Self::Nested)
+    }
+
     /// Whether each call counts once and a woken caller is a decided one.
     pub(crate) fn is_one_line(self) -> bool {
         matches!(self, Self::Plain | Self::Any | Self::Key)

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use tollgate::feedback::Call;
 use tollgate::{
-    Acquire, AndGrant, AnyGrant, AnyRateLimiter, Error, Granted, Limiter, OwnedLimiter, Queue,
-    Quota, RateLimiter, Reservation, Stats, Unlimited,
+    Acquire, AnyRateLimiter, Error, Granted, Limiter, Queue, Quota, RateLimiter, Reservation,
+    Stats, Unlimited,
 };
 
 pub(crate) type Pinned<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -71,13 +71,13 @@ fn held<G: Granted<Cost = u32> + 'static>(grant: G) -> Box<dyn Held> {
     Box::new(grant)
 }
 
-impl<L: OwnedLimiter<Cost = u32, Owned: Queue<Grant: 'static>>> Subject for L {
+impl<L: Limiter<Cost = u32, Owned: Queue<Grant: 'static>> + 'static> Subject for L {
     fn ask(&self, ask: &Ask) -> Pinned<Answer> {
         Box::pin(ask.of(self).map(|answer| answer.map(held)))
     }
 
     fn enter(&self, ask: &Ask) -> Result<Box<dyn Place>, Error> {
-        Ok(Box::new(at_once(ask.of(self).enter())?))
+        Ok(Box::new(at_once(ask.of(self).reserve())?))
     }
 
     fn run(
@@ -184,12 +184,6 @@ impl<G: Granted<Cost = u32> + 'static> Held for G {
 }
 
 impl dyn Held {
-    /// How long it waited at the first of two limiters, if that is known.
-    pub(crate) fn waited_at_first(&self) -> Option<Duration> {
-        let both = (self as &dyn Any).downcast_ref::<AndGrant<AnyGrant<u32>, AnyGrant<u32>>>();
-        both.map(|grant| grant.first().waited())
-    }
-
     /// A simulated server answers.
     pub(crate) fn hear(&mut self, answer: Said) {
         let any = self as &mut dyn Any;
@@ -212,7 +206,7 @@ pub(crate) enum Said {
 }
 
 impl Said {
-    fn to<L: OwnedLimiter>(self, call: &mut Call<L>) {
+    fn to<L: Limiter + 'static>(self, call: &mut Call<L>) {
         match self {
             Self::Accepted => call.accepted(),
             Self::Refused(after) => at_once(call.refused(after)),

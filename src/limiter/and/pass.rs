@@ -5,9 +5,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::super::sealed::Sealed;
-use super::super::{
-    Acquire, Around, Ask, Granted, InProcess, Limiter, OwnedLimiter, Queue, Stages,
-};
+use super::super::{Acquire, Around, Ask, Granted, Limiter, Queue, Stages};
 #[cfg(any(feature = "feedback", feature = "tower"))]
 use super::super::{Hearing, Reply, both};
 use super::And;
@@ -23,15 +21,14 @@ use crate::unwinding::in_drop;
 use crate::wait_queue::End;
 
 /// A caller of two limiters: it waits at the first, then at the second.
-#[allow(missing_debug_implementations)] // no program holds one
-pub struct InTurn<A: OwnedLimiter, B: OwnedLimiter> {
+pub(crate) struct InTurn<A: Limiter + 'static, B: Limiter + 'static> {
     second: B,
     ask: Ask<B::Cost>,
     deadline: Option<Nanos>,
     stage: Stage<A, B>,
 }
 
-enum Stage<A: OwnedLimiter, B: OwnedLimiter> {
+enum Stage<A: Limiter + 'static, B: Limiter + 'static> {
     AtFirst(Acquire<A>),
     AtSecond(Kept<A::Grant>, Acquire<B>),
 }
@@ -53,7 +50,7 @@ type OfOne = (usize, Error);
 /// What both have granted.
 type Grants<A, B> = (<A as Queue>::Grant, <B as Queue>::Grant);
 
-impl<A: OwnedLimiter, B: OwnedLimiter> InTurn<A, B> {
+impl<A: Limiter + 'static, B: Limiter + 'static> InTurn<A, B> {
     pub(crate) fn new(first: A, second: B, at_first: Ask<A::Cost>, ask: Ask<B::Cost>) -> Self {
         // By the clock that `ask` reads: each clock has an origin of its own.
         let until = |max_wait| second.clock().now().saturating_add(max_wait);
@@ -118,8 +115,8 @@ fn in_part((index, error): OfOne) -> Error {
     error.in_part(Part::new(index, 2))
 }
 
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Stages<AndGrant<A::Grant, B::Grant>>
-    for InTurn<A, B>
+impl<A: Limiter + 'static, B: Limiter<Cost = A::Cost> + 'static>
+    Stages<AndGrant<A::Grant, B::Grant>> for InTurn<A, B>
 {
     fn poll(
         &mut self,
@@ -145,16 +142,9 @@ pub(crate) fn counts(mut first: Stats, second: Stats) -> Stats {
     first
 }
 
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Sealed for And<A, B> {}
+impl<A: Limiter + 'static, B: Limiter<Cost = A::Cost> + 'static> Sealed for And<A, B> {}
 
-impl<A, B> InProcess for And<A, B>
-where
-    A: OwnedLimiter + InProcess,
-    B: OwnedLimiter<Cost = A::Cost> + InProcess,
-{
-}
-
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Around for And<A, B> {
+impl<A: Limiter + 'static, B: Limiter<Cost = A::Cost> + 'static> Around for And<A, B> {
     type Cost = A::Cost;
     type Grant = AndGrant<A::Grant, B::Grant>;
     type Caller = InTurn<A, B>;
@@ -164,7 +154,7 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Around for And<A, B> {
     }
 }
 
-impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
+impl<A: Limiter + 'static, B: Limiter<Cost = A::Cost> + 'static> Limiter for And<A, B> {
     async fn pause_for(&self, duration: Duration) -> Result<(), Error> {
         self.first.pause_for(duration).await
     }
@@ -242,43 +232,11 @@ impl<A: OwnedLimiter, B: OwnedLimiter<Cost = A::Cost>> Limiter for And<A, B> {
     }
 }
 
-/// Permits granted by both limiters of an [`And`].
-///
-/// Dropping it gives back the places in flight of both and nothing else: keep it as long as the call takes.
-///
-/// ```
-/// use tollgate::{Granted, InFlight, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
-///
-/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-/// let clock = ManualClock::new();
-/// let tokens = RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1.0), 100), &clock);
-/// let places = RateLimiter::with_clock(InFlight::new(50), &clock);
-/// let mut grant = tokens.and(&places).acquire(30).await?;
-/// grant.settle(20).await?; // at both
-/// assert_eq!((tokens.available(), places.available()), (80, 30));
-/// drop(grant);
-/// assert_eq!((tokens.available(), places.available()), (80, 50));
-/// # Ok::<(), tollgate::Error>(()) })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// Permits granted by both limiters.
 #[derive(Debug)]
-pub struct AndGrant<A: Granted, B: Granted<Cost = A::Cost>> {
+pub(crate) struct AndGrant<A, B> {
     first: A,
     second: B,
-}
-
-impl<A: Granted, B: Granted<Cost = A::Cost>> AndGrant<A, B> {
-    /// What the first limiter granted: it names the [rule](Granted::limited_by) that made the call wait there.
-    #[must_use]
-    pub fn first(&self) -> &A {
-        &self.first
-    }
-
-    /// What the second limiter granted.
-    #[must_use]
-    pub fn second(&self) -> &B {
-        &self.second
-    }
 }
 
 impl<A: Granted, B: Granted<Cost = A::Cost>> Sealed for AndGrant<A, B> {}

@@ -6,8 +6,8 @@ use super::KeyLine;
 use super::change::{Flight, RequestKind, refuse_all, reports};
 use super::pacing::{Batch, Head, Refusal};
 use super::roster::{Booking, Outcome};
+use crate::error::Error;
 use crate::error::store::StoreError;
-use crate::error::{Error, QueueLimit};
 use crate::observe::Event;
 use crate::policy::PolicyExt;
 use crate::redis::context::Options;
@@ -280,8 +280,7 @@ impl<P: Scripted> KeyLine<P> {
                 taken.later.get_or_insert((id, answer.wait));
             }
             Verdict::Full => {
-                let limit = QueueLimit::Capacity;
-                let error = Error::QueueFull { limit, retry_after: answer.wait };
+                let error = Error::QueueFull { limit: "capacity", retry_after: answer.wait };
                 self.turn_away(id, Outcome::Refused(error));
             }
             Verdict::Refused | Verdict::Booked(_) => {

@@ -12,14 +12,10 @@ fn floats_are_taken_exactly() {
 
 #[test]
 fn the_ends_of_the_range_are_inside() {
-    for rate in [
-        Rate::try_per_second(1.0 / 86_400.0),
-        Rate::try_per_second(1e9),
-        "1/day".parse(),
-        Rate::from_fraction(u64::MAX, u128::from(u64::MAX)),
-    ] {
+    for rate in ["1/day".parse(), Rate::try_per_second(1.0 / 86_400.0), Rate::try_per_second(1e9)] {
         assert!(rate.is_ok(), "{rate:?}");
     }
+    assert!(Rate::from_fraction(u64::MAX, u128::from(u64::MAX)).is_ok());
     assert!(Rate::try_per_second(1.0 / 86_401.0).is_err());
     assert!(Rate::try_per_second(1e9 + 1.0).is_err());
     assert!(Rate::from_fraction(u64::MAX, u128::from(u64::MAX) - 1).is_err());
@@ -64,10 +60,12 @@ fn text_goes_there_and_back() {
     }
     let malformed = ["", "5", "5/", "/s", "5/fortnight", "five/s", "5/s/s", "5s", "5/0s", "5/1.5s"];
     for text in malformed {
-        assert!(matches!(text.parse::<Rate>(), Err(InvalidRate::Malformed { .. })), "{text}");
+        let error = text.parse::<Rate>().expect_err(text);
+        assert!(!error.reason().starts_with(BOUNDS), "{text}: {error}");
     }
     for text in ["0/s", "-1/min", "5/367d", "1000000001/s"] {
-        assert!(matches!(text.parse::<Rate>(), Err(InvalidRate::OutOfRange { .. })), "{text}");
+        let error = text.parse::<Rate>().expect_err(text);
+        assert!(error.reason().starts_with(BOUNDS), "{text}: {error}");
     }
 }
 

@@ -7,7 +7,7 @@ use http_cache_reqwest::{Cache, CacheMode, HttpCache, HttpCacheOptions, MokaMana
 use reqwest_middleware::ClientBuilder;
 use reqwest_retry::RetryTransientMiddleware;
 use reqwest_retry::policies::ExponentialBackoff;
-use tollgate::reqwest::RateLimit;
+use tollgate::RateLimit;
 
 #[tokio::test]
 async fn reqwest() {

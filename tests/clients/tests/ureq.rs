@@ -1,7 +1,7 @@
 //! ureq, on threads.
 
 use clients::{call_all_on_threads, json, limiter, serve};
-use tollgate::ureq::RateLimit;
+use tollgate::RateLimit;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ureq() {

@@ -219,7 +219,7 @@ pub(crate) fn a_grant_that_was_not_taken_comes_back<F: Face>() {
 type Outcomes = Vec<(Result<(u32, Duration), Error>, Duration)>;
 
 /// A clock that skips waits.
-fn skipping<F: Face>() -> (ManualClock, impl OwnedLimiter<Cost = u32>) {
+fn skipping<F: Face>() -> (ManualClock, impl Limiter<Cost = u32> + 'static) {
     let clock = ManualClock::auto_advance();
     clock.advance(Duration::from_secs(3_600));
     (clock.clone(), F::made(ten_a_second(3), clock))

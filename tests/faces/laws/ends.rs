@@ -17,7 +17,7 @@ fn closed<T>(outcome: Result<T, Error>) {
 
 /// All calls, also of a clone and of the form without a type.
 #[track_caller]
-fn is_closed(limiter: &impl OwnedLimiter<Cost = u32>) {
+fn is_closed(limiter: &(impl Limiter<Cost = u32> + 'static)) {
     let (clone, any) = (limiter.clone(), AnyRateLimiter::new(limiter.clone()));
     assert!(limiter.is_closed() && clone.is_closed() && any.is_closed());
     for n in [0, 1] {

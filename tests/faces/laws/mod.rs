@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::future::FutureExt;
-use tollgate::{Error, Granted, Limiter, ManualClock, OwnedLimiter, Rate, TokenBucket};
+use tollgate::{Error, Granted, Limiter, ManualClock, Rate, TokenBucket};
 
 pub(crate) use callers::*;
 pub(crate) use changes::*;
@@ -42,13 +42,13 @@ fn clock() -> ManualClock {
 }
 
 /// Ten permits a second, and `burst` that are there.
-fn full<F: Face>(burst: u32) -> (ManualClock, impl OwnedLimiter<Cost = u32>) {
+fn full<F: Face>(burst: u32) -> (ManualClock, impl Limiter<Cost = u32> + 'static) {
     let clock = clock();
     (clock.clone(), F::made(ten_a_second(burst), clock))
 }
 
 /// Ten permits a second, and a burst that is taken.
-fn empty<F: Face>(burst: u32) -> (ManualClock, impl OwnedLimiter<Cost = u32>) {
+fn empty<F: Face>(burst: u32) -> (ManualClock, impl Limiter<Cost = u32> + 'static) {
     let (clock, limiter) = full::<F>(burst);
     drop(at_once(limiter.try_acquire(burst)).expect("a new limiter is full"));
     (clock, limiter)

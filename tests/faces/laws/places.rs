@@ -9,7 +9,7 @@ pub(crate) fn a_reservation_has_its_place_at_once<F: Face>() {
     let first = at_once(limiter.reserve(1)).expect("a place");
     let mut behind = limiter.acquire(1);
     waits(&mut behind);
-    let last = at_once(limiter.acquire(1).enter()).expect("a place");
+    let last = at_once(limiter.acquire(1).reserve()).expect("a place");
     assert_eq!((first.delay(), last.delay()), (TENTH, 3 * TENTH));
     assert_eq!(limiter.queue_len(), 3);
     clock.advance(ms(40));
@@ -77,12 +77,12 @@ pub(crate) fn a_delay_is_longer_when_others_have_entered_ahead<F: Face>() {
 
 pub(crate) fn a_reservation_with_a_timeout_keeps_it<F: Face>() {
     let (clock, limiter) = empty::<F>(1);
-    is_denied(at_once(limiter.try_acquire_timeout(1, ms(99)).enter()).map(drop), TENTH);
-    let in_time = at_once(limiter.try_acquire_timeout(1, TENTH).enter()).expect("a place");
+    is_denied(at_once(limiter.try_acquire_timeout(1, ms(99)).reserve()).map(drop), TENTH);
+    let in_time = at_once(limiter.try_acquire_timeout(1, TENTH).reserve()).expect("a place");
     clock.advance(2 * TENTH);
     assert_eq!(granted(in_time.wait()).waited(), TENTH);
     granted(limiter.try_acquire(1));
-    let late = at_once(limiter.try_acquire_timeout(1, TENTH).enter()).expect("a place");
+    let late = at_once(limiter.try_acquire_timeout(1, TENTH).reserve()).expect("a place");
     granted(limiter.pause_for(10 * TENTH));
     clock.advance(TENTH);
     assert_eq!(limiter.queue_len(), 0);
@@ -104,7 +104,7 @@ pub(crate) fn a_caller_enters_ahead_of_those_that_came_less_before<F: Face>() {
     // With a timeout, and as a reservation.
     let mut timed = limiter.try_acquire_timeout(1, ms(340)).ahead_by(ms(50));
     waits(&mut timed);
-    let place = at_once(limiter.acquire(1).ahead_by(ms(55)).enter()).expect("a place");
+    let place = at_once(limiter.acquire(1).ahead_by(ms(55)).reserve()).expect("a place");
     assert_eq!(place.delay(), ms(140));
     clock.advance(Duration::from_secs(1));
     assert_eq!(granted(early).waited(), ms(100));
@@ -117,8 +117,9 @@ pub(crate) fn a_caller_enters_ahead_of_those_that_came_less_before<F: Face>() {
 
 pub(crate) fn tenants_take_turns<F: Face>() {
     let (clock, limiter) = empty::<F>(1);
-    let batch: Vec<_> =
-        (0..5).map(|_| at_once(limiter.acquire_for("ann", 1).enter()).expect("a place")).collect();
+    let batch: Vec<_> = (0..5)
+        .map(|_| at_once(limiter.acquire_for("ann", 1).reserve()).expect("a place"))
+        .collect();
     let mut bob = limiter.acquire_for("bob", 1);
     waits(&mut bob);
     let mut timed = limiter.try_acquire_timeout(1, 4 * TENTH).for_tenant("bob");
@@ -133,7 +134,7 @@ pub(crate) fn tenants_take_turns<F: Face>() {
 
 pub(crate) fn a_tenant_of_greater_weight_gets_more<F: Face>() {
     fn enter<L: Queue<Cost = u32>>(acquire: Acquire<L>) -> Acquire<L::Owned> {
-        at_once(acquire.enter()).expect("a place").wait()
+        at_once(acquire.reserve()).expect("a place").wait()
     }
     let (clock, limiter) = empty::<F>(1);
     let mut of_each = [Vec::new(), Vec::new()];

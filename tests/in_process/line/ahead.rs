@@ -3,7 +3,7 @@
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tollgate::{Error, ManualClock, Nanos, Rate, RateLimiter, SmoothBursty, TokenBucket};
+use tollgate::{Error, ManualClock, Nanos, Rate, RateLimiter, SmoothBursty, TokenBucket, block_on};
 
 use crate::support::{Limiter, busy, busy_bounded, is_waiting, ms, outcome, poll, secs};
 
@@ -54,7 +54,9 @@ fn no_waiter_starves() {
             }
             assert!(clock.elapsed() < MINUTE, "it starves");
             for _ in 0..callers {
-                urgent.push(limiter.acquire(1).ahead_by(secs(5)).reserve().expect("a place"));
+                urgent.push(
+                    block_on(limiter.acquire(1).ahead_by(secs(5)).reserve()).expect("a place"),
+                );
             }
             clock.advance(ms(100));
         }
@@ -121,7 +123,8 @@ fn a_crowd_of_interactive_callers_finds_its_places_quickly() {
             assert!(is_waiting(&mut caller));
             urgent.push(caller);
         }
-        let timed = limiter.try_acquire_timeout(1, secs(100_000)).ahead_by(ahead).reserve();
+        let timed =
+            block_on(limiter.try_acquire_timeout(1, secs(100_000)).ahead_by(ahead).reserve());
         assert!(timed.is_ok());
         drop(urgent);
         assert!(started.elapsed() < secs(20), "{:?}", started.elapsed());

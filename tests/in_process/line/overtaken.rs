@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::{
-    Error, KeyedRateLimiter, ManualClock, Rate, RateLimiter, SmoothBursty, TokenBucket,
+    Error, KeyedRateLimiter, ManualClock, Rate, RateLimiter, SmoothBursty, TokenBucket, block_on,
 };
 
 use crate::support::{is_waiting, ms, outcome, poll, secs};
@@ -41,7 +41,8 @@ fn a_key_that_becomes_idle_and_busy_again_keeps_no_trace_of_callers_ahead() {
         limiter.at("alice").try_acquire(1).expect("a full bucket");
         let mut batch = limiter.at("alice").acquire(1);
         assert!(is_waiting(&mut batch));
-        let urgent = limiter.at("alice").acquire(1).ahead_by(MINUTE).reserve().expect("a place");
+        let urgent =
+            block_on(limiter.at("alice").acquire(1).ahead_by(MINUTE).reserve()).expect("a place");
         let mut another = limiter.at("alice").acquire(1).ahead_by(Duration::MAX);
         assert!(is_waiting(&mut another));
         drop(urgent);

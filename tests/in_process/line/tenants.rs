@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::{
-    Error, KeyedRateLimiter, ManualClock, QueueLimit, Rate, RateLimiter, Reservation, SmoothBursty,
-    TokenBucket,
+    Error, KeyedRateLimiter, ManualClock, Rate, RateLimiter, Reservation, SmoothBursty,
+    TokenBucket, block_on,
 };
 
 use crate::support::{Limiter, busy, ms, secs, waited};
@@ -14,7 +14,7 @@ type Places = Vec<Reservation<tollgate::RateLimiter<SmoothBursty>>>;
 
 /// Callers of a tenant, each for `n` permits.
 fn join(limiter: &Limiter, tenant: u32, n: u32, callers: usize) -> Places {
-    let place = |_| limiter.acquire_for(&tenant, n).reserve().expect("a place");
+    let place = |_| block_on(limiter.acquire_for(&tenant, n).reserve()).expect("a place");
     (0..callers).map(place).collect()
 }
 
@@ -29,7 +29,7 @@ fn one_call_beside_a_flood_of_10_000_waits_for_one_call_of_the_flood() {
     let flood = join(&limiter, 0, 1, 10_000);
     clock.advance(ms(1_050));
     assert_eq!(granted(&limiter, 0, &flood), 10);
-    let other = limiter.acquire_for(&1, 1).reserve().expect("a place");
+    let other = block_on(limiter.acquire_for(&1, 1).reserve()).expect("a place");
     assert_eq!(other.delay(), ms(150));
     // The last of the flood waits for one call more, as it was there before.
     assert_eq!(flood[9_999].delay(), ms(999_050));
@@ -71,12 +71,12 @@ fn a_flood_cannot_fill_the_queue_of_others() {
         Error::QueueFull { limit, retry_after, .. } => (limit, retry_after),
         error => panic!("{error}"),
     };
-    let refused = full(limiter.acquire_for(&0, 1).reserve());
-    assert_eq!(refused, (QueueLimit::WaitersPerTenant(100), Some(ms(100))));
+    let refused = full(block_on(limiter.acquire_for(&0, 1).reserve()));
+    assert_eq!(refused, ("max_waiters_per_tenant", Some(ms(100))));
     // Callers without a tenant have the bound of all.
     let _plain: Vec<_> = (0..49).map(|_| limiter.reserve(1).expect("a place")).collect();
     let _other = join(&limiter, 1, 1, 1);
-    assert_eq!(full(limiter.acquire_for(&2, 1).reserve()).0, QueueLimit::Waiters(150));
+    assert_eq!(full(block_on(limiter.acquire_for(&2, 1).reserve())).0, "max_waiters");
     flood.pop();
     let _other = join(&limiter, 2, 1, 1);
 }
@@ -87,10 +87,10 @@ fn forms_of_one_string_are_one_tenant() {
     let name = String::from("ann");
     let shared: Arc<str> = name.as_str().into();
     let _waiting = [
-        limiter.acquire_for("ann", 1).reserve(),
-        limiter.acquire_for(&name, 1).reserve(),
-        limiter.acquire_for(&shared, 1).reserve(),
-        limiter.acquire_owned(1).for_tenant(&*shared).reserve(),
+        block_on(limiter.acquire_for("ann", 1).reserve()),
+        block_on(limiter.acquire_for(&name, 1).reserve()),
+        block_on(limiter.acquire_for(&shared, 1).reserve()),
+        block_on(limiter.acquire_owned(1).for_tenant(&*shared).reserve()),
     ];
     assert_eq!(limiter.queue_len_for("ann"), 4);
 }
@@ -105,7 +105,7 @@ fn a_call_that_is_granted_while_no_caller_waits_takes_no_turn() {
     let used = limiter.at(&7).reserve(1).expect("a place");
     clock.advance(ms(200));
     let key = limiter.at(&7);
-    let join = |tenant, n| key.acquire(n).for_tenant(&tenant).reserve().expect("a place");
+    let join = |tenant, n| block_on(key.acquire(n).for_tenant(&tenant).reserve()).expect("a place");
     let big = join(0, 500);
     assert_eq!((big.delay(), limiter.at(&7).queue_len()), (ms(0), 0));
     let [first, second] = [0, 1].map(|tenant| join(tenant, 1));
@@ -120,11 +120,11 @@ fn a_refused_call_of_a_tenant_begins_no_turns() {
     let bucket = TokenBucket::new(Rate::per_second(1.0), 1).refill_every(secs(1));
     let limiter = RateLimiter::with_clock(bucket, &clock);
     limiter.pause_for(secs(9));
-    let refused = limiter.try_acquire_timeout(1, secs(1)).for_tenant(&1).reserve();
+    let refused = block_on(limiter.try_acquire_timeout(1, secs(1)).for_tenant(&1).reserve());
     assert!(matches!(refused, Err(Error::Denied { .. })));
     clock.advance(secs(10));
     limiter.try_acquire(1).expect("a permit after the pause");
     let first = limiter.reserve(1).expect("a place");
-    let second = limiter.acquire_for(&1, 1).weight(2).reserve().expect("a place");
+    let second = block_on(limiter.acquire_for(&1, 1).weight(2).reserve()).expect("a place");
     assert!(first.delay() < second.delay());
 }

@@ -11,7 +11,7 @@ use crate::support::{busy, is_waiting, ms, outcome, secs, until};
 
 /// A grant each 5 ms. Moves the clock by 10 ms at one of the next questions: as another thread does that moves the clock
 /// just then.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct MovesTheClock {
     clock: ManualClock,
     moves_at: Arc<AtomicUsize>,

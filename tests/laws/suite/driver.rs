@@ -269,7 +269,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             if polled {
                 caller.future = Some(waiting(call));
             } else {
-                match at_once(call.enter()) {
+                match at_once(call.reserve()) {
                     Ok(place) => {
                         (caller.future, caller.polled) = (Some(waiting(place.wait())), false)
                     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tollgate::{
-    AtKey, Cost, Error, Grant, Granted, KeyedRateLimiter, ManualClock, OwnedLimiter, Policy, Queue,
+    AtKey, Cost, Error, Grant, Granted, KeyedRateLimiter, Limiter, ManualClock, Policy, Queue,
     RateLimiter,
 };
 
@@ -29,7 +29,7 @@ pub(crate) type Answer<'a, C> = Result<Box<dyn Permits<C> + 'a>, Error>;
 pub(crate) type Waiting<'a, C> = Pin<Box<dyn Future<Output = Answer<'a, C>> + 'a>>;
 
 pub(crate) trait Subject<P: Policy> {
-    type Limiter: OwnedLimiter<Cost = P::Cost, Owned: Queue<Cost = P::Cost, Grant: 'static>>;
+    type Limiter: Limiter<Cost = P::Cost, Owned: Queue<Cost = P::Cost, Grant: 'static>> + 'static;
 
     fn new(policy: P, clock: &ManualClock) -> Self;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use tollgate::feedback::{Call, Feedback, FeedbackBuilder, Servers};
-use tollgate::{OwnedLimiter, Policy, Rate, RateLimiter, SlidingWindowLog, TokenBucket, Unlimited};
+use tollgate::{Limiter, Policy, Rate, RateLimiter, SlidingWindowLog, TokenBucket, Unlimited};
 
 use super::{Client, Sent};
 use crate::server::{Answer, Request};
@@ -53,12 +53,12 @@ pub(super) fn window(n: u32, seconds: f64) -> SlidingWindowLog {
     SlidingWindowLog::new(n, Duration::from_secs_f64(seconds))
 }
 
-struct Limited<L: OwnedLimiter> {
+struct Limited<L: Limiter + 'static> {
     servers: Servers<L>,
     cost: fn(&Request) -> L::Cost,
 }
 
-impl<L: OwnedLimiter> Client for Limited<L> {
+impl<L: Limiter + 'static> Client for Limited<L> {
     fn acquire<'a>(&'a self, request: &'a Request) -> LocalBoxFuture<'a, Box<dyn Sent>> {
         async move {
             let server = self.servers.at(["one", "other"][request.host], request.route);
@@ -82,7 +82,7 @@ impl Client for Feedback<RateLimiter<Unlimited>> {
     }
 }
 
-impl<L: OwnedLimiter> Sent for Call<L> {
+impl<L: Limiter + 'static> Sent for Call<L> {
     fn answered(mut self: Box<Self>, answer: &Answer) {
         let observed = self.observe(answer.status, &answer.fields).now_or_never();
         observed.expect("in process it takes no time");

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use futures::future::FutureExt;
 use tollgate::feedback::Feedback;
-use tollgate::{
-    Clock, Granted, Limiter, ManualClock, OwnedLimiter, Rate, RateLimiter, TokenBucket, Unlimited,
-};
+use tollgate::{Clock, Granted, Limiter, ManualClock, Rate, RateLimiter, TokenBucket, Unlimited};
 
 const NONE: [(&str, &str); 0] = [];
 
@@ -24,7 +22,7 @@ fn adaptive(start: f64) -> Feedback<RateLimiter<Unlimited>> {
 }
 
 /// Calls a second, learned or not.
-fn rate_of<L: OwnedLimiter>(feedback: &Feedback<L>) -> f64 {
+fn rate_of<L: Limiter + 'static>(feedback: &Feedback<L>) -> f64 {
     feedback.rate().map_or(f64::INFINITY, Rate::as_per_second)
 }
 
@@ -115,7 +113,7 @@ async fn callers_that_wait_for_the_pace_wait_for_the_server() {
     for _ in 0..4 {
         drop(adaptive.acquire(1).await.expect("a grant"));
     }
-    let place = adaptive.acquire_for("ann", 1).enter().await.expect("a place");
+    let place = adaptive.acquire_for("ann", 1).reserve().await.expect("a place");
     assert_eq!(Limiter::queue_len(&adaptive), 1);
     assert_eq!(place.delay().as_secs(), 1);
     assert_eq!(place.wait().await.expect("a grant").waited().as_secs(), 1);

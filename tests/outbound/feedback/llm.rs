@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tollgate::feedback::Feedback;
 use tollgate::{
-    Clock, InFlight, OwnedLimiter, Rate, RateLimiter, SlidingWindowLog, SmoothBursty, TokenBucket,
+    Clock, InFlight, Limiter, Rate, RateLimiter, SlidingWindowLog, SmoothBursty, TokenBucket,
 };
 
 type Llm = (SlidingWindowLog, TokenBucket, InFlight);
@@ -281,7 +281,7 @@ impl Says {
 /// 20 workers of a limiter that allows ten times as much as the server, whose bucket is empty at first, and once more
 /// after half of `span`. Returns the
 /// share of the quota that was used in `span`, in percent, and what was refused.
-async fn far_too_high<L: OwnedLimiter<Cost = u32>>(
+async fn far_too_high<L: Limiter<Cost = u32> + 'static>(
     says: Says,
     limiter: L,
     span: Duration,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tollgate::feedback::Feedback;
 use tollgate::{
-    AnyRateLimiter, Clock, KeyedRateLimiter, OwnedLimiter, Rate, RateLimiter, SlidingWindowLog,
+    AnyRateLimiter, Clock, KeyedRateLimiter, Limiter, Rate, RateLimiter, SlidingWindowLog,
     SmoothBursty,
 };
 
@@ -61,7 +61,7 @@ fn learning(seed: u64) -> Feedback<RateLimiter<SmoothBursty>> {
 }
 
 /// Starts clients that call for `span`. Returns a handle to wait for.
-fn start<L: OwnedLimiter<Cost = u32>>(
+fn start<L: Limiter<Cost = u32> + 'static>(
     server: &Arc<Server>,
     feedback: &Feedback<L>,
     clients: u64,

@@ -14,10 +14,11 @@ use reqwest_middleware::ClientBuilder;
 use reqwest_retry::RetryTransientMiddleware;
 use reqwest_retry::policies::ExponentialBackoff;
 use tokio::sync::{mpsc, oneshot};
-use tollgate::reqwest::{RateLimit, refusal, take_grant};
+use tollgate::RateLimit;
+use tollgate::reqwest::take_grant;
 use tollgate::{InFlight, ManualClock, Rate, RateLimiter, SlidingWindowLog, TokenBucket};
 
-use super::{answered, client};
+use super::{answered, client, refusal};
 use crate::support::serve;
 
 fn one_place() -> RateLimiter<InFlight> {

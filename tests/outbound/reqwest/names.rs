@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
-use tollgate::reqwest::{LimitName, RateLimit, refusal};
+use tollgate::RateLimit;
+use tollgate::reqwest::LimitName;
 use tollgate::{
     AnyRateLimiter, KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters,
     SlidingWindowLog, Unlimited,
 };
 
-use super::answered;
+use super::{answered, refusal};
 
 /// Refuses the second call of a name.
 fn once_an_hour(limits: Limits) -> (RateLimiters, ClientWithMiddleware) {

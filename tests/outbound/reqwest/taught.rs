@@ -10,14 +10,14 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Next};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tollgate::RateLimit;
 use tollgate::feedback::{Dialect, Dialects, Feedback, Servers, Verdict};
-use tollgate::reqwest::{RateLimit, refusal};
 use tollgate::{
     AnyRateLimiter, InFlight, KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters,
     SlidingWindowLog, Unlimited,
 };
 
-use super::client;
+use super::{client, refusal};
 
 /// Answers as the path says: `/429/3600` is a refusal for an hour.
 fn as_the_path_says<'a>(
@@ -253,7 +253,7 @@ fn with_body<'a>(
 async fn the_program_judges_by_the_body_which_the_caller_gets_all_the_same() {
     let limit = RateLimit::limits_with(hundred(), |feedback| {
         feedback.judge(|response, answer| {
-            if response.contains("insufficient_quota") {
+            if String::from_utf8_lossy(response.body()).contains("insufficient_quota") {
                 answer.verdict = Verdict::Accepted;
             }
         })

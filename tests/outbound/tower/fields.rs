@@ -57,7 +57,7 @@ type Event = (u8, u32, u64);
 
 /// After a random history as many calls are granted at once as the fields have promised last.
 async fn keeps_its_promise(
-    policy: impl Policy<Cost = u32> + Debug,
+    policy: impl Policy<Cost = u32>,
     events: &[Event],
 ) -> Result<u64, TestCaseError> {
     let clock = ManualClock::new();
@@ -207,7 +207,7 @@ struct Calls {
 }
 
 /// Calls as soon as it may, for `span`, where each call takes `trip`.
-async fn obey(policy: impl Policy<Cost = u32> + Debug, span: Duration, trip: Duration) -> Calls {
+async fn obey(policy: impl Policy<Cost = u32>, span: Duration, trip: Duration) -> Calls {
     let clock = ManualClock::new();
     let server = server(&RefuseLayer::new(RateLimiter::with_clock(policy, &clock)));
     let (mut client, mut calls) = (Obedient::default(), Calls::default());
@@ -226,7 +226,7 @@ async fn obey(policy: impl Policy<Cost = u32> + Debug, span: Duration, trip: Dur
 }
 
 /// What the policy grants in `span` to a client that asks all the time.
-fn allowed(policy: impl Policy<Cost = u32> + Debug, span: Duration, trip: Duration) -> u64 {
+fn allowed(policy: impl Policy<Cost = u32>, span: Duration, trip: Duration) -> u64 {
     let clock = ManualClock::new();
     let limiter = RateLimiter::with_clock(policy, &clock);
     let mut granted = 0;
@@ -242,7 +242,7 @@ fn allowed(policy: impl Policy<Cost = u32> + Debug, span: Duration, trip: Durati
     granted
 }
 
-async fn gets_what_is_allowed(policy: impl Policy<Cost = u32> + Debug) {
+async fn gets_what_is_allowed(policy: impl Policy<Cost = u32>) {
     for trip in [0, 80] {
         let trip = Duration::from_millis(trip);
         for span in [secs(600), secs(3 * 3600)] {
@@ -274,7 +274,7 @@ async fn a_client_that_obeys_the_fields_gets_what_two_limits_allow() {
 }
 
 /// The crate's own client, whose own limit is far above that of the server.
-async fn learn(policy: impl Policy<Cost = u32> + Debug, span: Duration) -> Calls {
+async fn learn(policy: impl Policy<Cost = u32>, span: Duration) -> Calls {
     let clock = ManualClock::auto_advance();
     let server = server(&RefuseLayer::new(RateLimiter::with_clock(policy, &clock)));
     let own = TokenBucket::new(Rate::per_second(100.0), 1);

@@ -31,7 +31,7 @@ fn server() -> Server {
     service_fn(|()| ready(Ok(Response::new("some".to_owned()))))
 }
 
-fn ours(policy: impl Policy<Cost = u32> + Debug) -> RateLimitLayer {
+fn ours(policy: impl Policy<Cost = u32>) -> RateLimitLayer {
     RateLimitLayer::new(RateLimiter::with_clock(policy, Clock::tokio()))
 }
 

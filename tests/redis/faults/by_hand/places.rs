@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use futures::future::FutureExt;
-use tollgate::{Error, Limiter as _, ManualClock, QueueLimit};
+use tollgate::{Error, Limiter as _, ManualClock};
 
 use super::{booked, joins, limiter};
 use crate::faults::wakers::Woken;
@@ -41,7 +41,7 @@ fn a_full_queue_says_when_its_first_caller_goes() {
     let _first = joins(limiter.acquire(1));
     let refused = || {
         let error = limiter.acquire(1).now_or_never().expect("refused").expect_err("it is full");
-        assert!(matches!(error, Error::QueueFull { limit: QueueLimit::Waiters(1), .. }), "{error}");
+        assert!(matches!(error, Error::QueueFull { limit: "max_waiters", .. }), "{error}");
         error.retry_after()
     };
     assert_eq!(refused(), None);
@@ -54,7 +54,7 @@ fn a_full_queue_says_when_its_first_caller_goes() {
     let limiter = limiter.build();
     let _first = joins(limiter.acquire(5));
     let error = limiter.acquire(5).now_or_never().expect("refused").expect_err("it is full");
-    assert!(matches!(error, Error::QueueFull { limit: QueueLimit::Permits(9), .. }), "{error}");
+    assert!(matches!(error, Error::QueueFull { limit: "max_queued_permits", .. }), "{error}");
     let _second = joins(limiter.acquire(4));
 }
 
@@ -63,7 +63,7 @@ fn a_full_queue_says_when_its_first_caller_goes() {
 fn a_clock_that_advances_by_itself_stands_still_while_no_caller_waits_for_it() {
     let clock = ManualClock::auto_advance();
     let (limiter, hand) = limiter(10.0, &clock);
-    let mut place = Box::pin(limiter.acquire(1).enter());
+    let mut place = Box::pin(limiter.acquire(1).reserve());
     assert!((&mut place).now_or_never().is_none());
     hand.answer(Ok(lone(booked(200))));
     let place = place.now_or_never().expect("a place").expect("a place");

@@ -1,39 +1,37 @@
-//! The error of a text that is not a limit, or of a name that is none.
+//! The error of an invalid limit, rate or name.
 
 use std::fmt;
 
-use crate::units::text::Fault;
+use super::text::Fault;
 
-/// A text is not a limit, or a name cannot have one. The error points at a word.
+/// A text is not a limit or a rate, a rate is out of range, or a name cannot have a limit. The error points at a word.
 ///
 /// ```
-/// use tollgate::{AllOf, Limits};
+/// use tollgate::Rate;
 ///
-/// let error = "10/s, 1000/h brust 20".parse::<AllOf>().unwrap_err();
-/// assert_eq!((error.column(), error.word()), (14, "brust"));
-/// assert!(error.to_string().starts_with(
-///     "in the limit \"10/s, 1000/h brust 20\", column 14, \"brust\": expected burst, "
-/// ));
-/// let error = "0/s".parse::<AllOf>().unwrap_err();
+/// let error = "100 per fortnight".parse::<Rate>().unwrap_err();
+/// assert_eq!((error.column(), error.word()), (9, "fortnight"));
 /// assert_eq!(
 ///     error.to_string(),
-///     "in the limit \"0/s\", column 1, \"0/s\": \
-///      a rate must be from 1 per day to 1e9 per second, not 0.0 per second"
+///     "in the rate \"100 per fortnight\", column 9, \"fortnight\": expected ns, us, ms, s, min, h or day"
 /// );
-/// let error = Limits::per_host("10/s")?.named("https://example.org", "5/s").unwrap_err();
-/// assert_eq!((error.column(), error.word()), (1, "https://example.org"));
-/// # Ok::<(), tollgate::InvalidLimit>(())
+/// let error = Rate::try_per_second(0.0).unwrap_err();
+/// assert_eq!(error.reason(), "a rate must be from 1 per day to 1e9 per second, not 0.0 per second");
+/// # #[cfg(feature = "config")] {
+/// let error = "10/s, 1000/h brust 20".parse::<tollgate::AllOf>().unwrap_err();
+/// assert_eq!((error.column(), error.word()), (14, "brust"));
+/// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidLimit {
     text: String,
     fault: Fault,
-    /// A limit, or a name.
+    /// A limit, a rate, or a name.
     what: &'static str,
 }
 
 impl InvalidLimit {
-    pub(super) fn new(what: &'static str, text: &str, fault: Fault) -> Self {
+    pub(crate) fn new(what: &'static str, text: &str, fault: Fault) -> Self {
         Self { text: text.to_owned(), fault, what }
     }
 
