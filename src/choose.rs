@@ -25,16 +25,13 @@ type OfRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 /// or a tuple's type.
 ///
 /// ```
-/// # #[cfg(feature = "tower")] {
-/// use tollgate::tower::RateLimitLayer;
-/// use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
+/// use tollgate::{KeyedRateLimiter, Rate, RateLimit, TokenBucket};
 ///
 /// let hosts = KeyedRateLimiter::<String, _>::new(TokenBucket::new(Rate::per_second(5.0), 10));
 /// let by_host = move |request: &http::request::Parts| {
 ///     hosts.at(request.uri.host().unwrap_or_default()).into_owned()
 /// };
-/// let layer = RateLimitLayer::by(by_host).cost(|request| if request.uri.path() == "/big" { 10 } else { 1 });
-/// # }
+/// let layer = RateLimit::by(by_host).cost(|request| if request.uri.path() == "/big" { 10 } else { 1 });
 /// ```
 #[derive(Clone)]
 pub struct RateLimit<C: Cost = u32> {

@@ -8,7 +8,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Request;
-use http::request::Parts;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -62,17 +61,9 @@ impl<C: Cost> RateLimitLayer<C> {
         Self { limiter: AnyRateLimiter::new(limiter), max_wait: None }
     }
 
-    /// The limiter that `choose` returns for a request: see [`RateLimit`](crate::RateLimit).
-    #[must_use]
-    pub fn by<L: Limiter<Cost = C> + 'static>(
-        choose: impl Fn(&Parts) -> L + Send + Sync + 'static,
-    ) -> choose::RateLimit<C> {
-        choose::RateLimit::by(choose)
-    }
-
     /// A limiter whose servers teach it: what a response says of limits holds back later calls to the same server and
     /// bucket, see [`Servers`](crate::feedback::Servers). For options, and to look at what was learned, keep the servers:
-    /// `RateLimitLayer::by(move |request| servers.of(request))`.
+    /// `RateLimit::by(move |request| servers.of(request))`.
     ///
     /// ```
     /// use tollgate::tower::RateLimitLayer;

@@ -10,8 +10,8 @@ use http_body_util::BodyExt;
 use reqwest_middleware::ClientBuilder;
 use tollgate::tower::{RateLimitLayer, RefuseLayer};
 use tollgate::{
-    AnyRateLimiter, Error, FixedWindow, InFlight, Limiter, ManualClock, Policy, Rate, RateLimiter,
-    Same, SlidingWindowLog, SmoothWarmingUp, TokenBucket,
+    AnyRateLimiter, Error, FixedWindow, InFlight, Limiter, ManualClock, Policy, Rate, RateLimit,
+    RateLimiter, Same, SlidingWindowLog, SmoothWarmingUp, TokenBucket,
 };
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -89,7 +89,7 @@ async fn a_client_never_waits() {
     let (handle, over) = shadow(limiter.clone());
     let layer = RateLimitLayer::new(handle.clone());
     let chosen = handle.clone();
-    let by = RateLimitLayer::by(move |_| chosen.clone());
+    let by = RateLimit::by(move |_| chosen.clone());
     let mut open = Vec::new();
     for _ in 0..2 {
         let request = || Request::new(0);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use tollgate::redis::{Reconnecting, RedisRateLimiter};
 use tollgate::tower::{RateLimitLayer, RefuseLayer, ResponseBody};
-use tollgate::{Error, FixedWindow, InFlight, LockOut, Rate, Same, TokenBucket};
+use tollgate::{Error, FixedWindow, InFlight, LockOut, Rate, RateLimit, Same, TokenBucket};
 use tower::util::ServiceFn;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -65,7 +65,7 @@ async fn a_place_in_flight_in_redis_is_held_by_the_body() {
     let policy = Same((hour(9), InFlight::new(1)));
     let limiter = RedisRateLimiter::new(policy, open(&server), "layers");
     let shared = limiter.clone();
-    let client = RateLimitLayer::by(move |_| shared.clone()).cost(|_| 1).layer(service());
+    let client = RateLimit::by(move |_| shared.clone()).cost(|_| 1).layer(service());
     let response = client.clone().oneshot(Request::new(())).await.expect("an answer");
     assert_eq!(left(&limiter).await, 0);
     assert!(limiter.try_acquire(1).await.is_err());

@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Empty};
 use tokio::sync::mpsc;
 use tollgate::tower::{RateLimitLayer, RefuseLayer, ResponseBody};
-use tollgate::{InFlight, RateLimiter};
+use tollgate::{InFlight, RateLimit, RateLimiter};
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
 type Item = Result<Frame<&'static [u8]>, &'static str>;
@@ -87,7 +87,7 @@ async fn until_it_ends() {
     let limiter = one_place();
     is_held_until_the_body_ends(RateLimitLayer::new(limiter.clone()), &limiter).await;
     let chosen = limiter.clone();
-    is_held_until_the_body_ends(RateLimitLayer::by(move |_| chosen.clone()), &limiter).await;
+    is_held_until_the_body_ends(RateLimit::by(move |_| chosen.clone()), &limiter).await;
     is_held_until_the_body_ends(RefuseLayer::new(limiter.clone()), &limiter).await;
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use tollgate::feedback::{Feedback, Servers};
 use tollgate::tower::RateLimitLayer;
-use tollgate::{Error, InFlight, Limiter, ManualClock, Rate, RateLimiter, TokenBucket};
+use tollgate::{Error, InFlight, Limiter, ManualClock, Rate, RateLimit, RateLimiter, TokenBucket};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
 fn ten(clock: &ManualClock) -> RateLimiter<InFlight> {
@@ -50,7 +50,7 @@ async fn so_does_one_that_the_request_chooses() {
     let clock = ManualClock::new();
     let feedback = Feedback::new(ten(&clock));
     let chosen = feedback.clone();
-    let service = RateLimitLayer::by(move |_| chosen.clone()).max_wait(Duration::ZERO).layer(
+    let service = RateLimit::by(move |_| chosen.clone()).max_wait(Duration::ZERO).layer(
         service_fn(async |_: Request<()>| {
             Ok::<_, Infallible>(says(
                 200,
@@ -86,16 +86,16 @@ async fn a_server_that_is_not_reached_gets_fewer_calls() {
 async fn a_refusal_of_one_host_delays_no_other() {
     let clock = ManualClock::new();
     let servers = Servers::new(ten(&clock));
-    let service = RateLimitLayer::by(move |request| servers.of(request))
-        .max_wait(Duration::ZERO)
-        .layer(service_fn(async |request: Request<()>| {
+    let service = RateLimit::by(move |request| servers.of(request)).max_wait(Duration::ZERO).layer(
+        service_fn(async |request: Request<()>| {
             let is_busy = request.uri().host() == Some("busy.example");
             Ok::<_, Infallible>(if is_busy {
                 says(429, &[("retry-after", "5")])
             } else {
                 says(200, &[])
             })
-        }));
+        }),
+    );
     let call = |uri| service.clone().oneshot(get(uri));
     call("http://busy.example/a").await.expect("sent");
     call("http://other.example/").await.expect("not its concern");
@@ -128,7 +128,7 @@ async fn a_service_that_fails_after_the_grant_gives_the_permit_back() {
     let limiter =
         RateLimiter::with_clock(TokenBucket::new(Rate::per_second(1.0), 5), ManualClock::new());
     let chosen = limiter.clone();
-    let service = RateLimitLayer::by(move |_| chosen.clone()).cost(|_| 3).layer(Fails);
+    let service = RateLimit::by(move |_| chosen.clone()).cost(|_| 3).layer(Fails);
     let error = service.oneshot(get("/")).await.expect_err("it fails");
     assert_eq!((error.to_string().as_str(), limiter.available()), ("gone", 5));
 }

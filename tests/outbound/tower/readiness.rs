@@ -10,7 +10,8 @@ use http_body::Body;
 use tokio_test::{assert_pending, assert_ready, assert_ready_ok};
 use tollgate::tower::{RateLimitLayer, RefuseLayer};
 use tollgate::{
-    Error, FixedWindow, InFlight, ManualClock, Rate, RateLimiter, SmoothBursty, TokenBucket,
+    Error, FixedWindow, InFlight, ManualClock, Rate, RateLimit, RateLimiter, SmoothBursty,
+    TokenBucket,
 };
 use tower::{BoxError, Layer, Service, ServiceExt};
 use tower_test::mock::{self, Handle, Mock, Spawn};
@@ -203,7 +204,7 @@ async fn a_cost_of_the_request_is_awaited_by_the_call() {
     let clock = ManualClock::new();
     let limiter = bucket(&clock);
     let chosen = limiter.clone();
-    let layer = RateLimitLayer::by(move |_| chosen.clone())
+    let layer = RateLimit::by(move |_| chosen.clone())
         .cost(|request| request.extensions.get().copied().unwrap_or_default());
     let (mut service, mut calls) = mock::spawn_with(|inner: Inner| layer.layer(inner));
     let ask = |cost: u32| Request::get("/").extension(cost).body(()).expect("valid");
