@@ -9,7 +9,7 @@ mod timer_thread;
 mod tokio;
 
 use std::fmt;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use manual::ManualClock;
@@ -17,8 +17,10 @@ pub use manual::ManualClock;
 #[cfg(feature = "tokio")]
 use self::tokio::{TimerTasks, TokioClock};
 use crate::units::Nanos;
-use alarm::sound;
-pub(crate) use alarm::{KEEP, OnAlarm, TimerTask, wake_each, wake_one};
+use alarm::ByHand;
+#[cfg(feature = "tokio")]
+use alarm::TimerTask;
+pub(crate) use alarm::{AfterUnlock, KEEP, OnAlarm, no_waker};
 use system::System;
 pub(crate) use time_order::{Monotone, TimeOrder, Timed};
 
@@ -48,11 +50,26 @@ pub struct Clock(Kind);
 #[derive(Clone)]
 enum Kind {
     System(&'static System),
-    Manual(ManualClock),
+    /// By a trait, so that a program without such a clock has no code for it.
+    Manual(Arc<dyn ByHand>),
     #[cfg(feature = "tokio")]
     Tokio(TokioClock),
-    #[cfg(test)]
-    ReadBy(fn() -> Nanos),
+}
+
+/// Shows what a function says, and has no alarms.
+#[cfg(test)]
+#[derive(Debug)]
+struct ReadBy(fn() -> Nanos);
+
+#[cfg(test)]
+impl ByHand for ReadBy {
+    fn now(&self) -> Nanos {
+        self.0()
+    }
+
+    fn replace(&self, _: Option<Timed>, _: Option<alarm::NewAlarm>) -> Option<Timed> {
+        None
+    }
 }
 
 impl Clock {
@@ -122,8 +139,6 @@ impl Clock {
             Kind::Manual(clock) => clock.now(),
             #[cfg(feature = "tokio")]
             Kind::Tokio(clock) => clock.now(),
-            #[cfg(test)]
-            Kind::ReadBy(read) => read(),
         }
     }
 
@@ -169,19 +184,19 @@ impl Clock {
         }
     }
 
-    /// A clock for tests that shows what `read` says at each reading.
+    /// A clock for tests that shows what `read` says at each reading, and has no alarms.
     #[cfg(test)]
     pub(crate) fn read_by(read: fn() -> Nanos) -> Self {
-        Self(Kind::ReadBy(read))
+        Self(Kind::Manual(Arc::new(ReadBy(read))))
     }
 
     /// Wakes the callers whose waits ended together with a polled caller's.
     #[inline]
     pub(crate) fn wake_others(&self) {
         match &self.0 {
-            Kind::System(system) => system.thread.wake_others(),
+            Kind::System(system) => system.thread.wake_relay.wake_others(),
             #[cfg(feature = "tokio")]
-            Kind::Tokio(_) => System::get().thread.wake_others(),
+            Kind::Tokio(_) => System::get().thread.wake_relay.wake_others(),
             _ => {}
         }
     }
@@ -194,7 +209,7 @@ impl Clock {
 
     /// Whether a wait moves it to the next event.
     pub(crate) fn advances_by_itself(&self) -> bool {
-        matches!(&self.0, Kind::Manual(clock) if clock.shared.by_itself.is_some())
+        matches!(&self.0, Kind::Manual(clock) if clock.advances_by_itself())
     }
 
     /// Asks once, or until it is `Ok`: a clock that advances by itself skips to the time at which that may be so.
@@ -235,7 +250,7 @@ impl Default for Clock {
 
 impl From<ManualClock> for Clock {
     fn from(manual: ManualClock) -> Self {
-        Self(Kind::Manual(manual))
+        Self(Kind::Manual(Arc::new(manual)))
     }
 }
 
@@ -249,7 +264,7 @@ impl From<&ManualClock> for Clock {
 #[derive(Debug)]
 pub(crate) struct Alarm {
     pub(crate) clock: Clock,
-    line: Weak<dyn OnAlarm>,
+    pub(crate) line: Weak<dyn OnAlarm>,
     /// In the list of the clock, or of the system's.
     id: Option<Timed>,
     /// By tokio's clock.
@@ -269,7 +284,7 @@ impl Alarm {
         }
         self.replace_in_list(Some(due));
         // After that: a clock that is moved later finds the alarm.
-        matches!(&self.clock.0, Kind::Manual(clock) if due <= clock.now())
+        self.id.is_some() && matches!(&self.clock.0, Kind::Manual(clock) if due <= clock.now())
     }
 
     /// By tokio's clock, for callers where its time is the system's: sets the system's alarm.
@@ -306,20 +321,18 @@ impl Alarm {
     }
 
     /// What to start once the line is unlocked, so that the alarm goes off where callers wait. `is_here`: one
-    /// joined or was polled in the place of this call. `is_missed`: what [`set`](Self::set) has returned.
-    pub(crate) fn timer_task(&mut self, is_here: bool, is_missed: bool) -> Option<TimerTask> {
-        #[cfg(feature = "tokio")]
-        if let (Kind::Tokio(clock), Some(tasks)) = (&self.clock.0, &mut self.tasks) {
-            let had_elsewhere = tasks.elsewhere;
-            let task = tasks.start(*clock, &self.line, is_here);
-            if !had_elsewhere {
-                self.set_elsewhere();
-            }
-            return task;
+    /// joined or was polled in the place of this call.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn timer_task(&mut self, is_here: bool) -> Option<TimerTask> {
+        let (Kind::Tokio(clock), Some(tasks)) = (&self.clock.0, &mut self.tasks) else {
+            return None;
+        };
+        let had_elsewhere = tasks.elsewhere;
+        let task = tasks.start(*clock, &self.line, is_here);
+        if !had_elsewhere {
+            self.set_elsewhere();
         }
-        let _ = is_here;
-        let line = is_missed.then(|| self.line.clone())?;
-        Some(Box::new(move || sound(&line)))
+        task
     }
 
     fn leave(&mut self) {
@@ -333,9 +346,7 @@ impl Alarm {
     fn replace_in_list(&mut self, due: Option<Nanos>) {
         let (old, new) = (self.id.take(), due.map(|due| (due, self.line.clone())));
         self.id = match &self.clock.0 {
-            Kind::Manual(clock) => clock.shared.alarms.lock().replace(old, new),
-            #[cfg(test)]
-            Kind::ReadBy(_) => None,
+            Kind::Manual(clock) => clock.replace(old, new),
             _ => System::get().thread.replace(old, new),
         };
     }

@@ -6,19 +6,18 @@
 //! Caller::decide ── Line::decide ─┬─ a rate whose word is open: Word::attempt ────────── granted or refused
 //!                                 └─ no rate: inner::decide, under the mutex ─────────── granted or refused
 //!      │ neither: callers wait, a pause, a rate whose word is locked or absent
-//! Line::enter ── Inner::enter ────┬─ nobody ahead: inner::decide ─────────────────────── granted or refused
+//! Line::enter ── Inner::enter ────┬─ nobody ahead, by the state ──────────────────────── granted or refused
 //!                                 └─ WaitQueue::join; the task sleeps
-//!      │ any use of the mutex, and the clock's alarm for the next grant (Line::sound)
+//!      │ any use of the mutex, and the clock's alarm for the next grant (Line::on_alarm)
 //! Inner::pump ── grant_due ────────  the head, as of the time at which it was ready ──── granted
 //!      │ WaitQueue::wake_after_unlock
 //! Line::poll ── take_outcome
 //! ```
 //!
-//! A caller is charged when it is granted, not when it arrives. So leaving the queue is free and moves all
-//! later callers up, a change of rate or a pause re-times the whole queue, and small requests do not starve a
-//! big one. No caller depends on another one being polled: each [`with_lock`](Line::with_lock) grants all that is
-//! due ([`Inner::pump`]), and so does the clock's alarm when the next grant is due. Wakers are called after the mutex is
-//! released.
+//! A caller is charged when it is granted, not when it arrives. So leaving the queue is free and moves all later callers up, a
+//! change of rate or a pause re-times the whole queue, and small requests do not starve a big one. No caller depends on another
+//! one being polled: each [`with_lock`](Line::with_lock) grants all that is due ([`Inner::pump`]), and so does the clock's
+//! alarm when the next grant is due. Wakers are called after the mutex is released.
 
 mod inner;
 #[cfg(all(test, tollgate_loom))]
@@ -29,11 +28,11 @@ mod testing;
 mod tests;
 mod word;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::clock::{Clock, Monotone, OnAlarm};
+use crate::clock::{AfterUnlock, Clock, Monotone, OnAlarm};
 use crate::error::{Error, ExceedsCapacity};
 use crate::observe::Observer;
 use crate::policy::schedule::Attempt;
@@ -41,8 +40,7 @@ use crate::policy::{Cost, Policy};
 use crate::stats::{Counters, Stats};
 use crate::sync::Mutex;
 use crate::units::Nanos;
-use crate::unwinding::in_drop;
-use crate::wait_queue::{AfterUnlock, Ask, Bounds, End, WaiterId};
+use crate::wait_queue::{Ask, Bounds, End, WaiterId};
 pub(crate) use inner::{Caller, Change, Charge, Decided, Inner, Outcome, decide, is_too_late};
 use word::Word;
 
@@ -56,7 +54,6 @@ pub(crate) struct Line<P: Policy> {
     counters: Counters,
     inner: Mutex<Inner<P>>,
     pub(crate) observer: Arc<Observer>,
-    this: Weak<Self>,
 }
 
 impl<P: Policy> Line<P> {
@@ -80,7 +77,7 @@ impl<P: Policy> Line<P> {
             inner.publish(word, inner.time.latest());
         }
         let (counters, inner) = (Counters::new(), Mutex::new(inner));
-        Arc::new_cyclic(|this| Self { clock, word, counters, inner, observer, this: this.clone() })
+        Arc::new(Self { clock, word, counters, inner, observer })
     }
 
     /// The memory that a limiter takes as long as one thread uses it and no caller waits.
@@ -126,19 +123,24 @@ impl<P: Policy> Line<P> {
     fn decide_by_mutex(&self, cost: P::Cost, max_wait: Option<Duration>) -> Decided<P> {
         // Before the lock: to read the clock under it would keep other callers waiting.
         let read = P::TIMED.then(|| self.clock.now());
-        let mut inner = self.inner.lock();
+        let inner = &mut *self.inner.lock();
         let now = read.map_or(inner.time.latest(), |read| inner.time.read(read));
         if !inner.is_quiet(now) {
             return None;
         }
-        let decided = inner.decide_and_count(now, cost, max_wait)?;
-        inner.stats.refused += u64::from(decided.is_err());
+        let decided = decide(&inner.policy, &mut inner.state, now, cost, max_wait)?;
+        if decided.is_ok() {
+            inner.charges_from = now;
+            inner.stats.granted += 1;
+        } else {
+            inner.stats.refused += 1;
+        }
         Some(decided)
     }
 
     /// Grants, refuses, or puts into the queue a call that [`decide`](Self::decide) has left open.
     pub(crate) fn enter(
-        &self,
+        self: &Arc<Self>,
         ask: &Ask<P::Cost>,
         waker: Option<&Waker>,
     ) -> Result<Caller<P>, Error> {
@@ -153,7 +155,7 @@ impl<P: Policy> Line<P> {
     /// Enters with no time to wait: the caller is granted or refused at once.
     // Not a grant, for the reason given at `Caller::poll_in_line`.
     #[inline(never)]
-    pub(crate) fn enter_now(&self, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
+    pub(crate) fn enter_now(self: &Arc<Self>, cost: P::Cost) -> Result<Charge<P::Receipt>, Error> {
         match self.enter(&Ask::new(cost, Some(Duration::ZERO)), None)? {
             Caller::Granted(charge) => Ok(charge),
             _ => unreachable!("a caller with no time does not wait"),
@@ -162,7 +164,7 @@ impl<P: Policy> Line<P> {
 
     /// The outcome of a waiter, which is removed then. While there is none, keeps `waker` to be called, and tells when the
     /// next event is, if that is known. Also wakes the callers that were granted with this one.
-    fn poll(&self, id: WaiterId, waker: &Waker) -> Result<Outcome<P>, Option<Nanos>> {
+    fn poll(self: &Arc<Self>, id: WaiterId, waker: &Waker) -> Result<Outcome<P>, Option<Nanos>> {
         self.clock.wake_others();
         // Most are polled when they have been granted: nothing else is to be done then.
         let outcome = self.inner.lock().take_outcome(id);
@@ -170,34 +172,31 @@ impl<P: Policy> Line<P> {
     }
 
     /// A waiting caller leaves. Also wakes the callers that were granted with this one.
-    pub(crate) fn leave(&self, id: WaiterId) {
+    pub(crate) fn leave(self: &Arc<Self>, id: WaiterId) {
         self.clock.wake_others();
         self.with_lock(|inner, now| inner.leave(id, now));
     }
 
     /// Called when a grant is dropped.
     #[inline(always)]
-    pub(crate) fn release(&self, cost: P::Cost) {
+    pub(crate) fn release(self: &Arc<Self>, cost: P::Cost) {
         let read = P::RELEASE_TIMED.then(|| self.clock.now());
         if !(P::ONE_RATE.is_none() && self.inner.lock().release_at_once(read, cost)) {
-            self.release_in_line(cost);
+            // Without a shortfall it cannot fail.
+            let _ = self.change(&Change::back(P::Cost::default(), cost, None));
         }
     }
 
-    #[inline(never)]
-    fn release_in_line(&self, cost: P::Cost) {
-        let change = Change::back(P::Cost::default(), cost, None);
-        // Without a shortfall it cannot fail.
-        in_drop(|| _ = self.change(&change));
-    }
-
     /// As `Inner::change`.
-    pub(crate) fn change(&self, change: &Change<P>) -> Result<Option<P::Receipt>, ExceedsCapacity> {
+    pub(crate) fn change(
+        self: &Arc<Self>,
+        change: &Change<P>,
+    ) -> Result<Option<P::Receipt>, ExceedsCapacity> {
         self.with_lock(|inner, now| inner.change(now, change))
     }
 
     /// As `Inner::end`.
-    pub(crate) fn end(&self, end: End<'_>) -> bool {
+    pub(crate) fn end(self: &Arc<Self>, end: End<'_>) -> bool {
         self.clock.ask(|| self.with_lock(|inner, now| inner.end(now, end)))
     }
 }
@@ -206,28 +205,24 @@ impl<P: Policy> Line<P> {
 impl<P: Policy> Line<P> {
     /// Locks, grants what is due, runs `act`, grants what is due after it, sets the alarm, unlocks and wakes:
     /// the one way to change more than [`decide_by_mutex`](Self::decide_by_mutex) and a release do.
-    pub(crate) fn with_lock<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
-        let (result, after_unlock) = self.locked(act);
-        after_unlock.run();
-        result
-    }
-
-    /// As [`with_lock`](Self::with_lock), for callers that hold a lock of their own: they run what is left to do after
-    /// both locks are released.
-    fn locked<R>(&self, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> (R, AfterUnlock) {
-        let (mut act, mut result) = (Some(act), None);
-        let after_unlock = self.lock_for(&mut |inner, now| {
-            result = act.take().map(|act| act(inner, now));
-        });
-        (result.unwrap_or_else(|| unreachable!("it was run")), after_unlock)
+    pub(crate) fn with_lock<R>(self: &Arc<Self>, act: impl FnOnce(&mut Inner<P>, Nanos) -> R) -> R {
+        let mut act = (Some(act), None);
+        self.lock_and_wake(&mut act);
+        act.1.unwrap_or_else(|| unreachable!("it was run"))
     }
 
     // Not generic: it is the longest part of whatever is done.
     #[inline(never)]
-    fn lock_for(&self, act: &mut dyn FnMut(&mut Inner<P>, Nanos)) -> AfterUnlock {
+    fn lock_and_wake(self: &Arc<Self>, act: &mut dyn Act<P>) {
+        self.lock_for(act).run();
+    }
+
+    /// As [`with_lock`](Self::with_lock), for callers that hold a lock of their own: they run what is left to do after
+    /// both locks are released.
+    fn lock_for(self: &Arc<Self>, act: &mut dyn Act<P>) -> AfterUnlock {
         let mut inner = self.inner.lock();
         let now = self.begin(&mut inner);
-        act(&mut inner, now);
+        act.run(&mut inner, now);
         self.finish(&mut inner, now)
     }
 
@@ -244,29 +239,25 @@ impl<P: Policy> Line<P> {
         now
     }
 
-    /// Grants what is due, sets the alarm, and lets the word decide again.
+    /// Grants what is due, lets the word decide again, and sets the alarm for the next grant or deadline.
     #[inline(never)]
-    fn finish(&self, inner: &mut Inner<P>, now: Nanos) -> AfterUnlock {
+    fn finish(self: &Arc<Self>, inner: &mut Inner<P>, now: Nanos) -> AfterUnlock {
         inner.pump(now);
-        inner.wake_if_drained();
-        let after_unlock = inner.arm(now, || self.clock.alarm(self.this.clone()));
+        if inner.is_closed() && inner.is_drained() {
+            inner.waiting().queue.wake_drained();
+        }
         if let Some(word) = &self.word {
             inner.publish(word, now);
         }
-        after_unlock
-    }
-
-    /// The alarm went off. Returns how many go on waiting.
-    fn sound(&self) -> (usize, AfterUnlock) {
-        let mut inner = self.inner.lock();
-        inner.waiting().queue.disarm();
-        let now = self.begin(&mut inner);
-        (inner.queue_len(), self.finish(&mut inner, now))
+        let Some(waiting) = &mut *inner.waiting else { return AfterUnlock::default() };
+        let alarm = || self.clock.alarm(Arc::<Self>::downgrade(self));
+        waiting.queue.arm(waiting.next_event(), now, alarm);
+        waiting.queue.after_unlock()
     }
 
     /// Reads under the mutex. Changes nothing, except that waiting callers get what is due. While no caller
     /// waits, the word goes on deciding calls.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&Inner<P>, Nanos) -> R) -> R {
+    pub(crate) fn look<R>(self: &Arc<Self>, look: impl FnOnce(&Inner<P>, Nanos) -> R) -> R {
         let mut inner = self.inner.lock();
         if inner.queue_len() > 0 {
             drop(inner);
@@ -281,7 +272,7 @@ impl<P: Policy> Line<P> {
         look(&inner, now)
     }
 
-    pub(crate) fn stats(&self) -> Stats {
+    pub(crate) fn stats(self: &Arc<Self>) -> Stats {
         let mut stats = self.look(|inner, _| inner.stats);
         let (granted, refused) = self.counters.sum();
         stats.granted += granted;
@@ -294,34 +285,46 @@ impl<P: Policy> Line<P> {
     }
 
     /// Replaces the policy by one that is made of it. Returns what is left to do, as the caller may hold a lock.
-    pub(crate) fn set_policy(&self, of: impl FnOnce(&P) -> P) -> AfterUnlock {
-        self.locked(|inner, now| inner.set_policy(now, of(&inner.policy))).1
+    pub(crate) fn set_policy(self: &Arc<Self>, of: impl FnOnce(&P) -> P) -> AfterUnlock {
+        let act = |inner: &mut Inner<P>, now| inner.set_policy(now, of(&inner.policy));
+        self.lock_for(&mut (Some(act), None))
     }
 
-    /// The state and the counts of a line, if no caller waits and nothing is paused. Only for the line
-    /// of a key.
+    /// The state and the counts of a line, if no caller waits and nothing is paused. Only for the line of a key.
     pub(crate) fn quiet_state(&self, now: Nanos) -> Option<(P::State, Stats)> {
         let inner = self.inner.lock();
         inner.is_quiet(now).then(|| (inner.state.clone(), inner.stats))
     }
 }
 
-impl<P: Policy> OnAlarm for Line<P> {
-    fn on_alarm(&self) {
-        self.sound().1.run();
-    }
+/// A function to run under the mutex, and its result. Compiled once, and an `FnMut` twice: for callers that own one as well.
+trait Act<P: Policy> {
+    fn run(&mut self, inner: &mut Inner<P>, now: Nanos);
+}
 
-    fn on_round(&self, wake: &mut Vec<Waker>) -> usize {
-        let (waiting, after_unlock) = self.sound();
-        after_unlock.run_without_waking(wake);
+impl<P: Policy, R, F: FnOnce(&mut Inner<P>, Nanos) -> R> Act<P> for (Option<F>, Option<R>) {
+    fn run(&mut self, inner: &mut Inner<P>, now: Nanos) {
+        self.1 = self.0.take().map(|act| act(inner, now));
+    }
+}
+
+impl<P: Policy> OnAlarm for Line<P> {
+    fn on_alarm(self: Arc<Self>, after: &mut AfterUnlock) -> usize {
+        let mut inner = self.inner.lock();
+        inner.waiting().queue.disarm();
+        let now = self.begin(&mut inner);
+        let (waiting, after_unlock) = (inner.queue_len(), self.finish(&mut inner, now));
+        drop(inner);
+        after_unlock.run_without_waking(after);
         waiting
     }
 
-    fn wake_all(&self) {
+    #[cfg(feature = "tokio")]
+    fn wake_all(self: Arc<Self>) {
         let mut inner = self.inner.lock();
         let queue = &mut inner.waiting().queue;
         queue.forget_alarm();
-        let after_unlock = queue.after_unlock(None);
+        let after_unlock = queue.after_unlock();
         drop(inner);
         after_unlock.run();
     }
@@ -341,7 +344,7 @@ impl<P: Policy> Caller<P> {
     /// Is granted, or joins the queue, unless it is there.
     pub(crate) fn enter(
         &mut self,
-        line: &Line<P>,
+        line: &Arc<Line<P>>,
         ask: &Ask<P::Cost>,
         waker: Option<&Waker>,
     ) -> Result<(), Error> {
@@ -358,7 +361,7 @@ impl<P: Policy> Caller<P> {
     #[inline(never)]
     pub(crate) fn poll_in_line(
         &mut self,
-        line: &Line<P>,
+        line: &Arc<Line<P>>,
         ask: &Ask<P::Cost>,
         context: &mut Context<'_>,
     ) -> Poll<Result<Charge<P::Receipt>, Error>> {
@@ -391,24 +394,24 @@ impl<P: Policy> Caller<P> {
 
     /// Leaves the queue, or gives back a grant that was not taken.
     #[inline(always)]
-    pub(crate) fn leave(&mut self, line: &Line<P>, cost: P::Cost) {
+    pub(crate) fn leave(&mut self, line: &Arc<Line<P>>, cost: P::Cost) {
         if !matches!(self, Self::Outside | Self::Over) {
             self.leave_line(line, cost);
         }
     }
 
     #[inline(never)]
-    fn leave_line(&mut self, line: &Line<P>, cost: P::Cost) {
-        in_drop(|| match self {
+    fn leave_line(&mut self, line: &Arc<Line<P>>, cost: P::Cost) {
+        match self {
             Self::Outside | Self::Over => {}
             Self::Waiting(id) => line.leave(*id),
             Self::Granted(charge) => {
                 line.with_lock(|inner, now| inner.give_up(now, cost, charge.take()));
             }
-        });
+        }
     }
 
-    pub(crate) fn delay(&self, line: &Line<P>) -> Duration {
+    pub(crate) fn delay(&self, line: &Arc<Line<P>>) -> Duration {
         match *self {
             Self::Waiting(id) => line.with_lock(|inner, now| inner.delay(id, now)),
             _ => Duration::ZERO,

@@ -9,7 +9,8 @@ use crate::error::store::StoreError;
 use crate::part::Part;
 #[cfg(feature = "metrics")]
 use crate::stats::Stats;
-use crate::stats::{WaitCounts, Waits};
+use crate::stats::Waits;
+use crate::sync::real::Mutex;
 use crate::units::{Rate, to_millis};
 
 /// An event of a limiter, for the `on_event` of its builder.
@@ -122,7 +123,7 @@ impl fmt::Display for Event {
 /// Whom a limiter reports to. All clones of a limiter share one, and so do all its keys.
 pub(crate) struct Observer {
     reports: Reports,
-    waits: WaitCounts,
+    waits: Mutex<Waits>,
 }
 
 /// Until the builder says otherwise.
@@ -152,7 +153,7 @@ impl Reports {
 
 impl Observer {
     pub(crate) fn new(reports: Reports) -> Arc<Self> {
-        Arc::new(Self { reports, waits: WaitCounts::default() })
+        Arc::new(Self { reports, waits: Mutex::default() })
     }
 
     pub(crate) fn name(&self) -> Option<&str> {
@@ -164,7 +165,7 @@ impl Observer {
         if wait.is_zero() {
             return;
         }
-        self.waits.count(wait, limited_by);
+        self.waits.lock().add(wait, limited_by);
         if wait >= self.reports.slow_wait {
             self.report(&Event::Waited { wait, limited_by });
         }
@@ -186,7 +187,7 @@ impl Observer {
     }
 
     pub(crate) fn waits(&self) -> Waits {
-        self.waits.read()
+        self.waits.lock().clone()
     }
 
     #[cfg(feature = "tracing")]
@@ -223,7 +224,7 @@ pub(crate) type Observe = Box<dyn Fn() -> Observation + Send>;
 #[cfg(feature = "metrics")]
 pub(crate) fn observe<T: Send + Sync + 'static>(
     shared: &Arc<T>,
-    look: impl Fn(&T) -> Observation + Send + 'static,
+    look: impl Fn(&Arc<T>) -> Observation + Send + 'static,
 ) -> Observe {
     let shared = Arc::clone(shared);
     Box::new(move || {

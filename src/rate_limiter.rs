@@ -16,6 +16,8 @@ pub use grant::Grant;
 pub(crate) use grant::{GrantOwner, Keys};
 pub(crate) use open_grant::{GrantId, OpenGrant};
 
+#[cfg(feature = "feedback")]
+use crate::clock::AfterUnlock;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Acquire, Ask, Limiter, Queue, Reservation, forward, sealed::Sealed};
@@ -26,8 +28,6 @@ use crate::observe::Event;
 use crate::policy::{Limit, Policy, Quota, Rated};
 use crate::stats::{Stats, Waits};
 use crate::units::Rate;
-#[cfg(feature = "feedback")]
-use crate::wait_queue::AfterUnlock;
 use crate::wait_queue::{End, Tenant};
 
 /// Grants permits by a [`Policy`]; callers that must wait queue in FIFO order, unless they enter

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::sync::OwnLine;
-pub(crate) use waits::WaitCounts;
 pub use waits::Waits;
 
 /// Counts of a limiter since it was made.
@@ -69,7 +68,7 @@ pub(crate) struct Counters {
     stripes: OnceLock<Box<[OwnLine<Stripe>; STRIPES]>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Stripe {
     granted: AtomicU64,
     refused: AtomicU64,
@@ -85,6 +84,10 @@ const NO_THREAD: usize = usize::MAX;
 const RETIRED: usize = usize::MAX - 1;
 
 impl Stripe {
+    const fn new() -> Self {
+        Self { granted: AtomicU64::new(0), refused: AtomicU64::new(0) }
+    }
+
     #[inline]
     fn counter(&self, granted: bool) -> &AtomicU64 {
         if granted { &self.granted } else { &self.refused }
@@ -101,7 +104,7 @@ impl Stripe {
 impl Counters {
     pub(crate) fn new() -> Self {
         let owner = AtomicUsize::new(NO_THREAD);
-        Self { owner, single: Stripe::default(), stripes: OnceLock::new() }
+        Self { owner, single: Stripe::new(), stripes: OnceLock::new() }
     }
 
     // As `Line::decide`.
@@ -135,7 +138,7 @@ impl Counters {
         }
         let stripes = self.stripes.get_or_init(|| {
             self.owner.store(RETIRED, Ordering::Relaxed);
-            Box::default()
+            Box::new([const { OwnLine(Stripe::new()) }; STRIPES])
         });
         if mine == SHARED {
             stripes[SHARED].0.counter(granted).fetch_add(1, Ordering::Relaxed);
@@ -164,8 +167,7 @@ static OWNED: AtomicUsize = AtomicUsize::new(1 << SHARED);
 struct OwnedStripe(usize);
 
 thread_local! {
-    /// The number of this thread's stripe: apart from what gives it back, so that reading it takes one
-    /// instruction.
+    /// The number of this thread's stripe: apart from what gives it back, so that reading it takes one instruction.
     static MINE: Cell<usize> = const { Cell::new(SHARED) };
     static OWNED_STRIPE: OwnedStripe = OwnedStripe::take();
 }
@@ -252,8 +254,7 @@ mod tests {
         assert_eq!((counters.sum(), counters.owner.into_inner()), ((1000, 2), RETIRED));
     }
 
-    /// A destructor that runs before the stripe's, one that runs after it, and one of a thread
-    /// that has not counted before.
+    /// A destructor that runs before the stripe's, one that runs after it, and one of a thread that has not counted before.
     #[test]
     fn no_count_is_lost_in_the_destructors_of_a_thread() {
         use std::sync::Arc;

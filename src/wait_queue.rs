@@ -4,16 +4,14 @@
 //! others. Waiters of one arrival are in FIFO order. From the first caller for a tenant on, each tenant has such an order of
 //! its own, and [tenants take turns](tenants).
 //!
-//! Decisions are made elsewhere. A waiter leaves the order when it is granted or refused; its entry stays until
-//! the caller takes the outcome. Wakers are called, and dropped, after the owner's lock is released: both can run
-//! anything.
+//! Decisions are made elsewhere. A waiter leaves the order when it is granted or refused; its entry stays until the caller
+//! takes the outcome. Wakers are called, and dropped, after the owner's lock is released: both can run anything.
 
 mod tenants;
 
 use std::mem;
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -21,7 +19,7 @@ use slab::Slab;
 pub(crate) use tenants::Tenant;
 use tenants::{PlaceInLane, Turns, price};
 
-use crate::clock::{Alarm, KEEP, TimeOrder, Timed, TimerTask, wake_each, wake_one};
+use crate::clock::{AfterUnlock, Alarm, KEEP, TimeOrder, Timed, no_waker};
 use crate::units::{Nanos, saturating_nanos};
 use crate::unwinding::WakerList;
 
@@ -154,13 +152,6 @@ pub(crate) struct WaitQueue<T> {
     /// New callers are refused, by the owner.
     pub(crate) is_closed: bool,
     wakers: Wakers,
-}
-
-/// The waker of an entry without one.
-// Not inlined: it is compared by its address, and each unit of the compiler has its own `Waker::noop`.
-#[inline(never)]
-fn no_waker() -> &'static Waker {
-    Waker::noop()
 }
 
 struct Entry<T> {
@@ -354,7 +345,7 @@ impl<T: Waits> WaitQueue<T> {
     pub(crate) fn visit_ahead(
         &self,
         place: Option<&Place>,
-        visit: &mut dyn FnMut(WaiterId) -> bool,
+        mut visit: impl FnMut(WaiterId) -> bool,
     ) {
         let visit = &mut |at| visit(WaiterId::of(at));
         match &self.tenants {
@@ -390,7 +381,7 @@ impl<T: Waits> WaitQueue<T> {
 
     pub(crate) fn set_deadline(&mut self, id: WaiterId, deadline: Option<Nanos>) {
         let deadline = deadline.unwrap_or(NEVER);
-        let old = mem::replace(&mut self.entries[id.place()].deadline, deadline);
+        let old = mem::replace(&mut self.entry_mut(id).deadline, deadline);
         if old != NEVER {
             self.deadlines.remove(id.at(old.get(), 0));
         }
@@ -415,9 +406,10 @@ impl<T: Waits> WaitQueue<T> {
     /// Keeps the waker to be called for a waiter, instead of the last one.
     pub(crate) fn keep_waker(&mut self, id: WaiterId, waker: &Waker) {
         self.wakers.polled_since_armed = true;
-        let kept = &mut self.entries[id.place()].waker;
+        let kept = &mut self.entry_mut(id).waker;
         if !kept.will_wake(waker) {
-            self.wakers.wakes.discard(mem::replace(kept, waker.clone()));
+            let old = mem::replace(kept, waker.clone());
+            self.wakers.wakes.discard(old);
         }
     }
 
@@ -429,19 +421,19 @@ impl<T: Waits> WaitQueue<T> {
     }
 
     fn take_waker(&mut self, id: WaiterId) -> Waker {
-        mem::replace(&mut self.entries[id.place()].waker, no_waker().clone())
+        mem::replace(&mut self.entry_mut(id).waker, no_waker().clone())
     }
 
     /// Wakes a waiter after the lock is released.
     pub(crate) fn wake_after_unlock(&mut self, id: WaiterId) {
         let waker = self.take_waker(id);
-        self.wakers.wakes.push(waker);
+        self.wakers.wakes.wake(waker);
     }
 
     /// Wakes all waiters after the lock is released, and keeps their wakers.
     pub(crate) fn wake_all(&mut self) {
         for (_, entry) in &self.entries {
-            self.wakers.wakes.push(entry.waker.clone());
+            self.wakers.wakes.wake(entry.waker.clone());
         }
     }
 
@@ -456,16 +448,13 @@ impl<T: Waits> WaitQueue<T> {
 
     /// Wakes such callers after the lock is released.
     pub(crate) fn wake_drained(&mut self) {
-        self.wakers.wakes.append(&mut self.wakers.draining);
+        self.wakers.wakes.more().others.append(&mut self.wakers.draining);
     }
 
     /// Holds back all wakers but the first.
     #[cfg(feature = "redis")]
     pub(crate) fn hold_back(&mut self) {
-        let Wakers { wakes, deferred, .. } = &mut self.wakers;
-        if let Some(more) = &mut wakes.more {
-            deferred.append(&mut more.others);
-        }
+        self.wakers.deferred.append(&mut self.wakers.wakes.more().others);
     }
 
     #[cfg(feature = "redis")]
@@ -476,45 +465,47 @@ impl<T: Waits> WaitQueue<T> {
     /// Wakes those that were held back after the lock is released.
     #[cfg(feature = "redis")]
     pub(crate) fn wake_held_back(&mut self) {
-        self.wakers.wakes.append(&mut self.wakers.deferred);
+        self.wakers.wakes.more().others.append(&mut self.wakers.deferred);
     }
 
     /// Sets the alarm for `due`, unless it is set for an earlier time: an early alarm is harmless, and to set it
     /// at each departure would cost more. `None`: nothing is due at a known time. `now`: as the owner has read it.
-    pub(crate) fn arm(
-        &mut self,
-        due: Option<Nanos>,
-        now: Nanos,
-        alarm: impl FnOnce() -> Alarm,
-    ) -> Option<TimerTask> {
+    pub(crate) fn arm(&mut self, due: Option<Nanos>, now: Nanos, alarm: impl FnOnce() -> Alarm) {
         let is_empty = self.len == 0;
         let wakers = &mut self.wakers;
         let was_polled = mem::take(&mut wakers.polled_since_armed);
         let no_next_event = !is_empty && due.is_none_or(|due| due > Nanos::END);
         let had_none = mem::replace(&mut wakers.no_next_event, no_next_event);
-        let Some(due) = due else {
+        // A caller that comes later, in another place, may make the time known.
+        let waits_here = was_polled && !is_empty;
+        if due.is_some() || waits_here {
+            wakers.alarm.get_or_insert_with(alarm);
+        }
+        let Some(alarm) = &mut wakers.alarm else { return };
+        let needs_task = if let Some(due) = due {
+            let armed = wakers.armed.unwrap_or(NEVER);
+            let is_earlier = due < armed;
+            // What was due before `now` is for the owner to see.
+            if is_earlier && alarm.set(due) && due > now {
+                wakers.wakes.more().missed = Some(alarm.line.clone());
+            }
+            wakers.armed = Some(armed.min(due));
+            is_earlier || was_polled
+        } else {
             let is_armed = wakers.armed.is_some();
-            let unset = |alarm: &mut Alarm| alarm.unset(is_empty, is_armed);
-            if (is_empty || is_armed) && wakers.alarm.as_mut().is_some_and(unset) {
+            if (is_empty || is_armed) && alarm.unset(is_empty, is_armed) {
                 wakers.armed = None;
             }
-            // A caller that comes later, in another place, may make the time known.
-            let waits_here = was_polled && !is_empty;
-            let alarm = waits_here.then(|| wakers.alarm.get_or_insert_with(alarm));
-            return alarm.and_then(|alarm| alarm.timer_task(true, false));
+            waits_here
         };
-        let alarm = wakers.alarm.get_or_insert_with(alarm);
-        let armed = wakers.armed.unwrap_or(NEVER);
-        let is_earlier = due < armed;
-        // What was due before `now` is for the owner to see.
-        let is_missed = is_earlier && alarm.set(due) && due > now;
-        wakers.armed = Some(armed.min(due));
-        let is_needed = is_earlier || was_polled;
-        let task = is_needed.then(|| alarm.timer_task(was_polled, is_missed)).flatten();
+        #[cfg(feature = "tokio")]
+        if needs_task && let Some(task) = alarm.timer_task(was_polled) {
+            wakers.wakes.more().timer_task = Some(task);
+        }
+        let _ = needs_task;
         if had_none && !no_next_event && alarm.clock.advances_by_itself() {
             self.wake_all();
         }
-        task
     }
 
     /// The alarm went off.
@@ -523,6 +514,7 @@ impl<T: Waits> WaitQueue<T> {
     }
 
     /// The alarm cannot be relied on in some place: wakes all waiters, each of which looks for itself.
+    #[cfg(feature = "tokio")]
     pub(crate) fn forget_alarm(&mut self) {
         self.disarm();
         self.wake_all();
@@ -531,55 +523,10 @@ impl<T: Waits> WaitQueue<T> {
         self.wakers.polled_since_armed = true;
     }
 
-    pub(crate) fn after_unlock(&mut self, timer_task: Option<TimerTask>) -> AfterUnlock {
+    pub(crate) fn after_unlock(&mut self) -> AfterUnlock {
         let wakes = &mut self.wakers.wakes;
         // An empty one is not written, or the processor of the next caller would have to fetch it.
-        let wakes = if wakes.is_empty() { Wakes::default() } else { mem::take(wakes) };
-        AfterUnlock { timer_task, wakes }
-    }
-}
-
-/// What is left to do with wakers after the lock is released.
-#[derive(Default)]
-struct Wakes {
-    /// A call seldom wakes two, so the first one needs no list.
-    first: Option<Waker>,
-    more: Option<Box<More>>,
-}
-
-#[derive(Default)]
-struct More {
-    /// To be woken after the first.
-    others: WakerList,
-    /// To be dropped after all are woken.
-    discard: WakerList,
-}
-
-impl Wakes {
-    fn is_empty(&self) -> bool {
-        self.first.is_none() && self.more.is_none()
-    }
-
-    fn push(&mut self, waker: Waker) {
-        if waker.will_wake(no_waker()) {
-            return;
-        }
-        match self.first {
-            None => self.first = Some(waker),
-            Some(_) => self.more.get_or_insert_default().others.push(waker),
-        }
-    }
-
-    fn append(&mut self, wakers: &mut Vec<Waker>) {
-        if !wakers.is_empty() {
-            self.more.get_or_insert_default().others.append(wakers);
-        }
-    }
-
-    fn discard(&mut self, waker: Waker) {
-        if !waker.will_wake(no_waker()) {
-            self.more.get_or_insert_default().discard.push(waker);
-        }
+        if wakes.is_empty() { AfterUnlock::default() } else { mem::take(wakes) }
     }
 }
 
@@ -597,56 +544,22 @@ struct Wakers {
     no_next_event: bool,
     /// To be woken when nothing is left to wait for.
     draining: WakerList,
-    wakes: Wakes,
+    wakes: AfterUnlock,
     /// To be woken by the first of those that are woken.
     #[cfg(feature = "redis")]
     deferred: WakerList,
 }
 
-/// What is left to do after the lock is released.
-#[must_use]
-#[derive(Default)]
-pub(crate) struct AfterUnlock {
-    timer_task: Option<TimerTask>,
-    wakes: Wakes,
-}
-
-impl AfterUnlock {
-    /// A panic of a waker is not for the caller whose call wakes it: what that call returns would be lost.
-    #[inline]
-    pub(crate) fn run(self) {
-        if self.timer_task.is_some() || !self.wakes.is_empty() {
-            self.run_all();
-        }
+// Not inlined, because many places need them, and each would have the code for an entry that is not there.
+impl<T> WaitQueue<T> {
+    #[inline(never)]
+    fn entry(&self, id: WaiterId) -> &Entry<T> {
+        &self.entries[id.place()]
     }
 
     #[inline(never)]
-    fn run_all(self) {
-        if let Some(task) = self.timer_task {
-            task();
-        }
-        if let Some(first) = self.wakes.first {
-            wake_one(first);
-        }
-        if let Some(mut more) = self.wakes.more {
-            wake_each(mem::take(&mut more.others));
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(more)));
-        }
-    }
-
-    /// Adds the wakers to `wake` instead of waking.
-    pub(crate) fn run_without_waking(mut self, wake: &mut Vec<Waker>) {
-        wake.extend(self.wakes.first.take());
-        if let Some(more) = &mut self.wakes.more {
-            wake.append(&mut more.others);
-        }
-        self.run();
-    }
-}
-
-impl<T> WaitQueue<T> {
-    fn entry(&self, id: WaiterId) -> &Entry<T> {
-        &self.entries[id.place()]
+    fn entry_mut(&mut self, id: WaiterId) -> &mut Entry<T> {
+        &mut self.entries[id.place()]
     }
 }
 
@@ -660,7 +573,7 @@ impl<T> Index<WaiterId> for WaitQueue<T> {
 
 impl<T> IndexMut<WaiterId> for WaitQueue<T> {
     fn index_mut(&mut self, id: WaiterId) -> &mut T {
-        &mut self.entries[id.place()].value
+        &mut self.entry_mut(id).value
     }
 }
 
@@ -695,7 +608,7 @@ mod tests {
             (0..100_000).map(|number| queue.join(&place, number, None, None)).collect();
         assert!(queue.entries.capacity() <= 100_000 + 100_000 / GROWTH);
         let mut next = 0..100_000;
-        queue.visit_ahead(None, &mut |id| next.next() == Some(queue[id]));
+        queue.visit_ahead(None, |id| next.next() == Some(queue[id]));
         assert_eq!(next.len(), 0);
         for id in ids {
             queue.unlink(id);

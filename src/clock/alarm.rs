@@ -4,8 +4,10 @@
 //! ([`timer_thread`](super::timer_thread)), or the caller that moves a manual clock does. Tokio's clock has no list: a runtime
 //! with its own time has a task for each limiter ([`tokio`](super::tokio)), and all other callers use an alarm of the system's clock.
 
+use std::fmt::Debug;
+use std::mem::{self, ManuallyDrop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use slab::Slab;
@@ -19,60 +21,160 @@ pub(crate) const KEEP: usize = 1024;
 
 /// What a clock calls: a limiter with waiting callers.
 pub(crate) trait OnAlarm: Send + Sync {
-    /// The alarm went off.
-    fn on_alarm(&self);
+    /// The alarm went off. Adds the callers to be woken to `after`, or wakes them. Returns how many continue to wait.
+    fn on_alarm(self: Arc<Self>, after: &mut AfterUnlock) -> usize;
 
-    /// The alarm went off with others: adds the callers to be woken to `wake` instead of waking them. Returns how many
-    /// continue to wait.
-    fn on_round(&self, wake: &mut Vec<Waker>) -> usize {
-        let _ = wake;
-        self.on_alarm();
-        0
-    }
-
-    /// The alarm cannot be relied on: wakes all callers, each of which looks for itself.
-    fn wake_all(&self);
+    /// The alarm cannot be relied on: wakes all callers, if there are any, each of which looks for itself.
+    #[cfg(feature = "tokio")]
+    fn wake_all(self: Arc<Self>) {}
 }
 
-/// Starts the task of a tokio runtime that sounds an alarm there, or sounds one whose time has passed. Called without a lock.
-pub(crate) type TimerTask = Box<dyn FnOnce() + Send>;
-
 /// Calls a limiter whose alarm went off, where no caller is to get its panic. Adds the callers to be woken to
-/// `wake`, and returns how many continue to wait.
-pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, wake: &mut Vec<Waker>) -> usize {
+/// `after`, and returns how many continue to wait.
+pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, after: &mut AfterUnlock) -> usize {
     // The last handle on a limiter may be dropped in here too, and with it values of its user.
-    let sound = || line.upgrade().map_or(0, |line| line.on_round(wake));
-    // The waiters of a limiter whose policy panics are woken, and meet the panic themselves.
-    catch_unwind(AssertUnwindSafe(sound)).unwrap_or_else(|_| {
-        let _ = catch_unwind(AssertUnwindSafe(|| line.upgrade().map(|line| line.wake_all())));
-        0
-    })
+    let sound = || line.upgrade().map_or(0, |line| line.on_alarm(after));
+    catch_unwind(AssertUnwindSafe(sound)).map_err(mem::forget).unwrap_or(0)
 }
 
 /// The same for one limiter alone.
 pub(super) fn sound(line: &Weak<dyn OnAlarm>) {
-    let mut wake = WakerList::default();
-    sound_in_round(line, &mut wake);
-    wake_each(wake);
+    let mut after = AfterUnlock::default();
+    sound_in_round(line, &mut after);
+    after.run();
 }
 
-/// Wakes callers in this order, all of them also if a waker panics.
-// Not inlined, to keep the path of calls that wake no others short.
-#[inline(never)]
-pub(crate) fn wake_each(mut wakers: WakerList) {
-    wakers.reverse();
-    while let Some(waker) = wakers.pop() {
-        wake_one(waker);
+/// Starts the task of a tokio runtime that sounds an alarm there. Called without a lock.
+#[cfg(feature = "tokio")]
+pub(crate) type TimerTask = Box<dyn FnOnce() + Send>;
+
+/// What is left to do after the lock of a limiter is released. It is run and never dropped: each place that may unwind would
+/// have the code for that.
+#[must_use]
+#[derive(Default)]
+pub(crate) struct AfterUnlock {
+    /// To be woken. A call seldom wakes two, so the first one needs no list.
+    first: ManuallyDrop<Option<Waker>>,
+    more: ManuallyDrop<Option<Box<More>>>,
+}
+
+#[derive(Default)]
+pub(crate) struct More {
+    /// To be called, as a manual clock has moved past its alarm.
+    pub(crate) missed: Option<Weak<dyn OnAlarm>>,
+    #[cfg(feature = "tokio")]
+    pub(crate) timer_task: Option<TimerTask>,
+    /// To be woken after the first.
+    pub(crate) others: WakerList,
+    /// To be dropped after all are woken.
+    discard: WakerList,
+}
+
+impl AfterUnlock {
+    // Not inlined, because several places need it, and most calls do not.
+    #[inline(never)]
+    pub(crate) fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none() && self.more.is_none()
+    }
+
+    pub(crate) fn wake(&mut self, waker: Waker) {
+        if waker.will_wake(no_waker()) {
+            return;
+        }
+        match *self.first {
+            None => *self.first = Some(waker),
+            Some(_) => self.more().others.push(waker),
+        }
+    }
+
+    pub(crate) fn discard(&mut self, waker: Waker) {
+        if !waker.will_wake(no_waker()) {
+            self.more().discard.push(waker);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn run(self) {
+        if !self.is_empty() {
+            self.run_all();
+        }
+    }
+
+    #[inline(never)]
+    fn run_all(self) {
+        if let Some(first) = ManuallyDrop::into_inner(self.first) {
+            wake_one(first);
+        }
+        let Some(mut more) = ManuallyDrop::into_inner(self.more) else { return };
+        #[cfg(feature = "tokio")]
+        if let Some(task) = more.timer_task.take() {
+            task();
+        }
+        if let Some(line) = &more.missed {
+            sound(line);
+        }
+        wake_each(&mut more.others);
+    }
+
+    /// Adds the wakers to others instead of waking.
+    pub(crate) fn run_without_waking(mut self, after: &mut Self) {
+        if let Some(first) = self.first.take() {
+            after.wake(first);
+        }
+        if let Some(more) = &mut *self.more {
+            after.more().others.append(&mut more.others);
+        }
+        self.run();
     }
 }
 
+/// Stands for no waker.
+// Not inlined: it is compared by its address, and each unit of the compiler has its own `Waker::noop`.
 #[inline(never)]
-pub(crate) fn wake_one(waker: Waker) {
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+pub(crate) fn no_waker() -> &'static Waker {
+    Waker::noop()
+}
+
+/// Wakes callers in this order, all of them also if a waker panics.
+#[inline(never)]
+pub(super) fn wake_each(wakers: &mut Vec<Waker>) {
+    for waker in wakers {
+        wake_one(mem::replace(waker, Waker::noop().clone()));
+    }
+}
+
+/// A panic of a waker is not for the caller whose call wakes it: what that call returns would be lost.
+#[inline(never)]
+fn wake_one(waker: Waker) {
+    // The value of the panic is not dropped, as that may panic too.
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(mem::forget);
 }
 
 /// When it goes off, and what it calls.
 pub(super) type NewAlarm = (Nanos, Weak<dyn OnAlarm>);
+
+/// A clock that does not run.
+pub(super) trait ByHand: Debug + Send + Sync {
+    /// The time of limiters, which does not go back.
+    fn now(&self) -> Nanos;
+
+    /// Takes an alarm out and sets another.
+    fn replace(&self, old: Option<Timed>, new: Option<NewAlarm>) -> Option<Timed>;
+
+    /// Whether a wait moves it to the next event.
+    fn advances_by_itself(&self) -> bool {
+        false
+    }
+
+    /// Moves to `due`, if it advances by itself and does not end before.
+    fn skip_to(&self, _due: Nanos) -> bool {
+        false
+    }
+}
 
 /// The alarms that are set. An id is the time, a number in the order in which they were set, and the place.
 #[derive(Debug, Default)]
@@ -91,7 +193,8 @@ impl Alarms {
 
     pub(super) fn insert(&mut self, due: Nanos, line: Weak<dyn OnAlarm>) -> Timed {
         self.count = self.count.wrapping_add(1);
-        let place = u32::try_from(self.lines.insert(line)).expect("fewer than 2^32 limiters");
+        let place = u32::try_from(self.lines.insert(line))
+            .unwrap_or_else(|_| unreachable!("2^32 limiters"));
         let id = Timed::new(due.get(), self.count, place);
         self.times.insert(id);
         id
@@ -128,9 +231,9 @@ pub(super) struct Silent;
 
 #[cfg(test)]
 impl OnAlarm for Silent {
-    fn on_alarm(&self) {}
-
-    fn wake_all(&self) {}
+    fn on_alarm(self: Arc<Self>, _: &mut AfterUnlock) -> usize {
+        0
+    }
 }
 
 #[cfg(test)]

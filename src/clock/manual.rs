@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use crate::sync::real::Mutex;
 
-use super::alarm::Alarms;
+use super::alarm::{AfterUnlock, Alarms, ByHand, NewAlarm};
+use super::time_order::Timed;
 use crate::units::Nanos;
 
 /// A clock that moves only by [`advance`](ManualClock::advance), for tests and examples.
 ///
-/// Clones share one time. `advance` goes through all due times in order, and grants and wakes waiters
-/// there.
+/// Clones share one time. `advance` goes through all due times in order, and grants and wakes waiters there.
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,23 +47,22 @@ use crate::units::Nanos;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// If the code also sleeps, use `Clock::tokio()` in a paused runtime: this clock moves no timers
-/// but a limiter's. The [system clock](crate::Clock::system), which limiters have by default, does not
-/// stand still there.
+/// If the code also sleeps, use `Clock::tokio()` in a paused runtime: this clock moves no timers but a limiter's. The [system
+/// clock](crate::Clock::system), which limiters have by default, does not stand still there.
 #[derive(Clone, Default)]
 pub struct ManualClock {
-    pub(super) shared: Arc<Shared>,
+    shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Shared {
+#[derive(Default)]
+struct Shared {
     /// What it shows.
     shown: AtomicU64,
     /// The latest time that it has shown: the time of limiters.
     latest: AtomicU64,
-    /// How callers that would wait move it, if they do. A pointer, so that a program without such a clock has no code for it.
-    pub(super) by_itself: Option<fn(&ManualClock, Nanos)>,
-    pub(super) alarms: Mutex<Alarms>,
+    /// Whether callers that would wait move it.
+    by_itself: bool,
+    alarms: Mutex<Alarms>,
 }
 
 /// The time that it shows.
@@ -100,16 +99,14 @@ impl ManualClock {
     /// ```
     #[must_use]
     pub fn auto_advance() -> Self {
-        let by_itself = Some(Self::advance_to as fn(&Self, Nanos));
-        Self { shared: Arc::new(Shared { by_itself, ..Shared::default() }) }
+        Self { shared: Arc::new(Shared { by_itself: true, ..Shared::default() }) }
     }
 
     /// Moves the clock forward. It stops at each due time on the way, in order, and there grants permits and wakes
     /// their waiters. A caller that joins a queue meanwhile, on another thread, is granted by the time to which
     /// the clock is moved. The clock ends at [`Nanos::END`], 292 years on. One thread at a time may move it.
     ///
-    /// Woken tasks run when their executor gets to them, after this call, and see the time to which the clock
-    /// was moved.
+    /// Woken tasks run when their executor gets to them, after this call, and see the time to which the clock was moved.
     ///
     /// ```
     /// use std::time::Duration;
@@ -196,9 +193,9 @@ impl ManualClock {
             let next = self.shared.alarms.lock().pop(time);
             if let Some((due, line)) = next {
                 self.reach(due);
-                if let Some(line) = line.upgrade() {
-                    line.on_alarm();
-                }
+                let mut after = AfterUnlock::default();
+                line.upgrade().map(|line| line.on_alarm(&mut after));
+                after.run();
             } else if self.reach(time) >= time {
                 // Only now: another thread may have set an alarm before it saw this time.
                 break;
@@ -211,15 +208,26 @@ impl ManualClock {
         self.shared.shown.fetch_max(time.get(), Ordering::SeqCst);
         Nanos::new(self.shared.latest.fetch_max(time.get(), Ordering::SeqCst))
     }
+}
 
-    /// The time of limiters, which does not go back.
-    pub(super) fn now(&self) -> Nanos {
+impl ByHand for ManualClock {
+    fn now(&self) -> Nanos {
         Nanos::new(self.shared.latest.load(Ordering::SeqCst))
     }
 
-    /// Moves to `due`, if this clock advances by itself and does not end before.
-    pub(super) fn skip_to(&self, due: Nanos) -> bool {
-        let advance = self.shared.by_itself.filter(|_| due <= Nanos::END);
-        advance.map(|advance| advance(self, due)).is_some()
+    fn replace(&self, old: Option<Timed>, new: Option<NewAlarm>) -> Option<Timed> {
+        self.shared.alarms.lock().replace(old, new)
+    }
+
+    fn advances_by_itself(&self) -> bool {
+        self.shared.by_itself
+    }
+
+    fn skip_to(&self, due: Nanos) -> bool {
+        let skips = self.shared.by_itself && due <= Nanos::END;
+        if skips {
+            self.advance_to(due);
+        }
+        skips
     }
 }

@@ -1,13 +1,12 @@
 //! The system's clock. The thread that ends its waits is in [`timer_thread`](super::timer_thread).
 //!
-//! The time is the operating system's monotonic clock, read by way of the processor's counter, which
-//! takes a third of the time. [`quanta`] calibrates that counter once, in a fraction of a second; on
-//! a busy machine it was once off by 0.08 % for the life of the process, and a limiter with it.
-//! So the counter is trusted for a millisecond only, and then set by the operating system's clock
-//! again. It is made to run a little slow, so that each setting moves the time forward: this clock is
-//! late by some microseconds (by more for a millisecond, where a setting was interrupted), never early, and
-//! does not go back. From one thread to another it can seem to, by nanoseconds: a processor may read its
-//! counter before it has finished taking the lock in front of it.
+//! The time is the operating system's monotonic clock, read by way of the processor's counter, which takes a third of the time.
+//! [`quanta`] calibrates that counter once, in a fraction of a second; on a busy machine it was once off by 0.08 % for the life
+//! of the process, and a limiter with it. So the counter is trusted for a millisecond only, and then set by the operating
+//! system's clock again. It is made to run a little slow, so that each setting moves the time forward: this clock is late by
+//! some microseconds (by more for a millisecond, where a setting was interrupted), never early, and does not go back. From one
+//! thread to another it can seem to, by nanoseconds: a processor may read its counter before it has finished taking the lock in
+//! front of it.
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -105,8 +104,7 @@ impl System {
         }
     }
 
-    /// Sets the counter by the operating system's clock. One thread does it at a time: of two settings the
-    /// later one must stay.
+    /// Sets the counter by the operating system's clock. One thread does it at a time: of two settings the later one must stay.
     #[cold]
     #[inline(never)]
     fn set(&self) -> Nanos {

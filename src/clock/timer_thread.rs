@@ -4,22 +4,20 @@
 //! thread and of a worker of each runtime, not the callers in it: so a crowd gets fewer rounds, 1.2 ms apart, and
 //! a few callers get the precision that they can use. No round is before an alarm is due, so no caller is early.
 //!
-//! One thread for the process, and not a timer of some async runtime: it works with every runtime
-//! and without one, it is more precise than the 1 ms tick of tokio's timers, and no runtime that is
-//! blocked or shut down can hold up waiters elsewhere.
+//! One thread for the process, and not a timer of some async runtime: it works with every runtime and without one, it is more
+//! precise than the 1 ms tick of tokio's timers, and no runtime that is blocked or shut down can hold up waiters elsewhere.
 //!
 //! To wake a task of another thread costs a lock and often a system call; to wake one of the own runtime is a push to a
 //! queue. So the thread wakes the first caller of a round only, and that one wakes the others when it is polled
 //! ([`WakeRelay`]). No caller depends on that: the thread comes back.
 
-use std::io;
 use std::mem;
-use std::sync::Condvar;
+use std::sync::{Condvar, Weak};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use super::alarm::{Alarms, NewAlarm, sound_in_round, wake_each, wake_one};
+use super::alarm::{AfterUnlock, Alarms, NewAlarm, OnAlarm, sound_in_round, wake_each};
 use super::time_order::Timed;
 use crate::sync::real::Mutex;
 use crate::sync::{self, AtomicBool, Ordering, unpoisoned};
@@ -42,11 +40,11 @@ const CHAIN: usize = 2;
 #[derive(Debug)]
 pub(super) struct TimerThread {
     now: fn() -> Nanos,
-    /// Starts the thread.
-    start: fn(&'static Self) -> io::Result<()>,
+    /// Starts the thread, if it can.
+    start: fn(&'static Self) -> bool,
     schedule: Mutex<Schedule>,
     changed: Condvar,
-    wake_relay: WakeRelay,
+    pub(super) wake_relay: WakeRelay,
 }
 
 #[derive(Debug, Default)]
@@ -79,12 +77,6 @@ impl TimerThread {
         Self { now, start: Self::start, schedule, changed, wake_relay: WakeRelay::new() }
     }
 
-    /// Wakes the other callers of the round of one that is polled.
-    #[inline]
-    pub(super) fn wake_others(&self) {
-        self.wake_relay.wake_others();
-    }
-
     pub(super) fn replace(
         &'static self,
         old: Option<Timed>,
@@ -96,7 +88,7 @@ impl TimerThread {
         if !schedule.running {
             // Never a panic: this is under the lock of a limiter, and may be in a drop. If the process has too
             // many threads now, the next change tries again; until then calls alone grant what is due.
-            schedule.running = (self.start)(self).is_ok();
+            schedule.running = (self.start)(self);
         } else if schedule.sleeps_until.is_some_and(|until| next < until) {
             schedule.sleeps_until = None;
             self.changed.notify_one();
@@ -104,8 +96,12 @@ impl TimerThread {
         id
     }
 
-    fn start(&'static self) -> io::Result<()> {
-        thread::Builder::new().name("tollgate-clock".to_owned()).spawn(|| self.run()).map(drop)
+    fn start(&'static self) -> bool {
+        thread::Builder::new().name("tollgate-clock".to_owned()).spawn(|| self.run()).is_ok()
+    }
+
+    fn pop(&self, now: Nanos) -> Option<Weak<dyn OnAlarm>> {
+        self.schedule.lock().alarms.pop(now).map(|(_, line)| line)
     }
 
     /// Holds the rounds, for ever.
@@ -128,24 +124,18 @@ impl TimerThread {
             // A late start moves the next rounds by as much as half a gap only.
             let late_start = now.saturating_sub(GAP / 2);
             schedule.last = next.unwrap_or(now).max(late_start).min(now);
-            let mut lines = Vec::new();
-            while let Some((_, line)) = schedule.alarms.pop(now) {
-                lines.push(line);
-            }
             // Without the lock: a caller that goes on may set an alarm.
             drop(schedule);
             self.wake_relay.wake_others();
-            let (mut wake, mut waiting) = (WakerList::default(), 0);
-            for line in &lines {
-                waiting += sound_in_round(line, &mut wake);
+            let (mut after, mut waiting) = (AfterUnlock::default(), 0);
+            while let Some(line) = self.pop(now) {
+                waiting += sound_in_round(&line, &mut after);
             }
-            if wake.len() > CHAIN {
-                let first = wake.remove(0);
-                self.wake_relay.hold_back(&mut wake);
-                wake_one(first);
-            } else {
-                wake_each(wake);
+            let others = &mut after.more().others;
+            if others.len() >= CHAIN {
+                self.wake_relay.hold_back(others);
             }
+            after.run();
             schedule = self.schedule.lock();
             schedule.is_crowd = schedule.alarms.len() + waiting > FEW;
         }
@@ -154,7 +144,7 @@ impl TimerThread {
 
 /// The wakers that were held back.
 #[derive(Debug)]
-struct WakeRelay {
+pub(super) struct WakeRelay {
     /// Whether there are any. Written under the lock, and read without it by callers that need not know exactly.
     holds_back: AtomicBool,
     wakers: sync::Mutex<WakerList>,
@@ -165,10 +155,10 @@ impl WakeRelay {
         Self { holds_back: AtomicBool::new(false), wakers: sync::Mutex::new(WakerList::default()) }
     }
 
-    /// Keeps wakers until the next caller is polled or the next round begins.
+    /// Keeps wakers until the next caller is polled or the next round begins, and returns those that it has kept until now.
     fn hold_back(&self, others: &mut Vec<Waker>) {
         let mut wakers = self.wakers.lock();
-        wakers.append(others);
+        mem::swap(&mut **wakers, others);
         self.holds_back.store(!wakers.is_empty(), Ordering::Relaxed);
     }
 
@@ -180,7 +170,7 @@ impl WakeRelay {
     /// Wakes those that were held back.
     // A caller that was woken sees what was held back before it was woken.
     #[inline]
-    fn wake_others(&self) {
+    pub(super) fn wake_others(&self) {
         if self.holds_back() {
             self.wake_all();
         }
@@ -188,12 +178,12 @@ impl WakeRelay {
 
     #[inline(never)]
     fn wake_all(&self) {
-        let others = {
+        let mut others = {
             let mut wakers = self.wakers.lock();
             self.holds_back.store(false, Ordering::Relaxed);
             mem::take(&mut *wakers)
         };
-        wake_each(others);
+        wake_each(&mut others);
     }
 }
 
@@ -201,12 +191,12 @@ impl WakeRelay {
 mod tests {
     use std::sync::atomic::{AtomicU64, AtomicUsize};
     use std::sync::mpsc::{Sender, channel};
-    use std::sync::{Arc, OnceLock, Weak};
+    use std::sync::{Arc, OnceLock};
     use std::task::Wake;
     use std::time::Instant;
 
     use super::*;
-    use crate::clock::alarm::{OnAlarm, Silent};
+    use crate::clock::alarm::Silent;
 
     #[test]
     fn a_round_is_not_before_an_alarm_is_due_nor_right_behind_another() {
@@ -238,8 +228,8 @@ mod tests {
         let thread = THREAD.get_or_init(|| {
             let mut thread = TimerThread::new(|| Nanos::ZERO);
             thread.start = |_| match TRIES.fetch_add(1, Ordering::SeqCst) {
-                0 | 1 => Err(io::ErrorKind::OutOfMemory.into()),
-                _ => Ok(()),
+                0 | 1 => false,
+                _ => true,
             };
             thread
         });
@@ -262,16 +252,10 @@ mod tests {
     }
 
     impl OnAlarm for Crowd {
-        fn on_alarm(&self) {
-            unreachable!("a round has its own method")
-        }
-
-        fn on_round(&self, wake: &mut Vec<Waker>) -> usize {
-            wake.append(&mut self.wake.lock());
+        fn on_alarm(self: Arc<Self>, after: &mut AfterUnlock) -> usize {
+            self.wake.lock().drain(..).for_each(|waker| after.wake(waker));
             self.waiting
         }
-
-        fn wake_all(&self) {}
     }
 
     /// Says which caller was woken, and whether others were held back then.
@@ -392,7 +376,8 @@ mod loom {
                 thread::spawn(move || relay.wake_others())
             };
             let polled = [polled(), polled()];
-            relay.hold_back(&mut [(); 2].map(|()| Waker::from(Arc::clone(&woken))).into());
+            let mut others = [(); 2].map(|()| Waker::from(Arc::clone(&woken))).into();
+            relay.hold_back(&mut others);
             relay.wake_others();
             polled.into_iter().for_each(|caller| caller.join().expect("no panic"));
             assert_eq!(woken.0.load(Ordering::SeqCst), 2);
@@ -405,8 +390,13 @@ mod loom {
     fn the_first_caller_of_a_round_wakes_the_others() {
         ::loom::model(|| {
             let (relay, woken) = (Arc::new(WakeRelay::new()), Arc::new(Woken::default()));
-            let waker = || Waker::from(Arc::clone(&woken));
-            relay.hold_back(&mut vec![waker()]);
+            let hold_back = || {
+                let mut wakers = WakerList::default();
+                wakers.push(Waker::from(Arc::clone(&woken)));
+                relay.hold_back(&mut wakers);
+                wake_each(&mut wakers);
+            };
+            hold_back();
             let is_woken = Arc::new(AtomicBool::new(false));
             let first = thread::spawn({
                 let (relay, is_woken) = (Arc::clone(&relay), Arc::clone(&is_woken));
@@ -416,7 +406,7 @@ mod loom {
                 let relay = Arc::clone(&relay);
                 move || relay.wake_others()
             });
-            relay.hold_back(&mut vec![waker()]);
+            hold_back();
             is_woken.store(true, Ordering::Release);
             other.join().expect("no panic");
             if first.join().expect("no panic") {

@@ -1,10 +1,9 @@
 //! Tokio's clock, and the tasks that end waits in paused time.
 //!
-//! A waiter depends on its own runtime at most. Time can be paused only in a current-thread runtime, and moves
-//! there only by timers of that runtime. So each such runtime with waiters has a task of its own, the *timer
-//! task*, that sleeps until the alarm and then calls the limiter. Everywhere else tokio's time is the system's,
-//! and the thread of the system's clock calls the limiter. It does so only if there are waiters elsewhere: those
-//! in paused time are not decided by the system's time.
+//! A waiter depends on its own runtime at most. Time can be paused only in a current-thread runtime, and moves there only by
+//! timers of that runtime. So each such runtime with waiters has a task of its own, the *timer task*, that sleeps until the
+//! alarm and then calls the limiter. Everywhere else tokio's time is the system's, and the thread of the system's clock calls
+//! the limiter. It does so only if there are waiters elsewhere: those in paused time are not decided by the system's time.
 
 use std::sync::Weak;
 
@@ -61,8 +60,7 @@ impl TimerTasks {
         !self.elsewhere && self.runtimes.is_empty()
     }
 
-    /// Sees to it that this place hears of the alarm if a caller `is_here`, or no other place does. Returns what
-    /// starts a task.
+    /// Sees to it that this place hears of the alarm if a caller `is_here`, or no other place does. Returns what starts a task.
     pub(super) fn start(
         &mut self,
         clock: TokioClock,
@@ -154,7 +152,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::clock::Clock;
+    use crate::clock::{AfterUnlock, Clock};
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -162,11 +160,10 @@ mod tests {
     struct Line(Sender<()>);
 
     impl OnAlarm for Line {
-        fn on_alarm(&self) {
+        fn on_alarm(self: Arc<Self>, _: &mut AfterUnlock) -> usize {
             let _ = self.0.send(());
+            0
         }
-
-        fn wake_all(&self) {}
     }
 
     /// A limiter, and what is heard of its alarms.
@@ -180,7 +177,7 @@ mod tests {
         let (line, heard) = line();
         let clock = Clock::tokio();
         let mut alarm = clock.alarm(Arc::downgrade(&line));
-        assert!(alarm.timer_task(true, false).is_none());
+        assert!(alarm.timer_task(true).is_none());
         // It may have gone off too early: then the limiter sets it again, for the same time.
         let due = clock.now();
         for _ in 0..3 {
@@ -191,7 +188,7 @@ mod tests {
         alarm.set(due);
         heard.recv_timeout(Duration::from_millis(20)).expect_err("no caller is there");
         // The next caller has the alarm that is set.
-        assert!(alarm.timer_task(true, false).is_none());
+        assert!(alarm.timer_task(true).is_none());
         heard.recv_timeout(LONG).expect("it goes off");
     }
 
@@ -201,7 +198,7 @@ mod tests {
         let clock = Clock::tokio();
         let mut alarm = clock.alarm(Arc::downgrade(&line));
         alarm.set(clock.now());
-        assert!(alarm.timer_task(false, false).is_none(), "not a task, but the thread");
+        assert!(alarm.timer_task(false).is_none(), "not a task, but the thread");
         heard.recv_timeout(LONG).expect("it goes off");
     }
 
@@ -216,7 +213,7 @@ mod tests {
         paused().block_on(async {
             let clock = Clock::tokio();
             let mut alarm = clock.alarm(Arc::downgrade(&line));
-            alarm.timer_task(true, false).expect("a task")();
+            alarm.timer_task(true).expect("a task")();
             alarm.set(clock.now().saturating_add(LONG));
             tokio::time::sleep(LONG / 2).await;
             alarm.unset(false, true);
@@ -236,7 +233,7 @@ mod tests {
         let mut alarm = clock.alarm(Arc::downgrade(&line));
         for runtime in [&first, &second] {
             runtime.block_on(async {
-                alarm.timer_task(true, false).expect("a task")();
+                alarm.timer_task(true).expect("a task")();
                 tokio::task::yield_now().await;
             });
         }
@@ -257,8 +254,8 @@ mod tests {
             let alarms = alarms.metrics();
             let clock = Clock::tokio();
             let mut alarm = clock.alarm(Arc::downgrade(&line));
-            alarm.timer_task(true, false).expect("a task")();
-            assert!(alarm.timer_task(true, false).is_none());
+            alarm.timer_task(true).expect("a task")();
+            assert!(alarm.timer_task(true).is_none());
             tokio::task::yield_now().await;
             assert_eq!(alarms.num_alive_tasks(), 1);
             heard.try_recv().expect_err("the time is unknown");

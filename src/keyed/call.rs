@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::shard::Shard;
 use super::table::{Part, Table};
+use crate::clock::AfterUnlock;
 use crate::clock::Monotone;
 use crate::error::Error;
 use crate::line::{Charge, Inner, Line};
@@ -18,7 +19,6 @@ use crate::policy::Policy;
 use crate::rate_limiter::{Grant, GrantOwner, RateLimiter};
 use crate::sync::MutexGuard;
 use crate::units::Nanos;
-use crate::wait_queue::AfterUnlock;
 
 /// A key, in the borrowed form that the caller passed. Its grants borrow the table alone.
 pub(super) struct Call<'t, 'k, Q: ToOwned + ?Sized, P: Policy> {

@@ -18,6 +18,7 @@ use std::time::Duration;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use slab::Slab;
 
+use crate::clock::AfterUnlock;
 use crate::clock::{Clock, Monotone};
 use crate::error::Error;
 use crate::line::{self, Charge, Decided, Line};
@@ -27,7 +28,7 @@ use crate::policy::{Cost, Policy, PolicyExt};
 use crate::rate_limiter::GrantId;
 use crate::stats::Stats;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, Bounds, NEVER};
+use crate::wait_queue::{Bounds, NEVER};
 
 /// So few keys stay, idle or not.
 const FEW: usize = 16;

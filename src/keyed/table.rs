@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use hashbrown::DefaultHashBuilder;
 
 use super::shard::{Common, Options, Rule, Shard};
+use crate::clock::AfterUnlock;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::line::Line;
@@ -22,7 +23,7 @@ use crate::policy::Policy;
 use crate::rate_limiter::{GrantId, Keys, OpenGrant};
 use crate::stats::Stats;
 use crate::sync::{Mutex, MutexGuard, OwnLine};
-use crate::wait_queue::{AfterUnlock, End};
+use crate::wait_queue::End;
 
 /// In a hash table of 4,096 buckets, of which the keys of a full table take 80 per cent.
 const KEYS_OF_A_SHARD: usize = 3300;

@@ -8,16 +8,14 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::word::{Published, Word};
-use crate::clock::{Alarm, Monotone};
+use crate::clock::Monotone;
 use crate::error::{Error, ExceedsCapacity};
 use crate::part::Part;
 use crate::policy::{Asked, Cost, Limit, Policy, PolicyExt, Quota, Ready, RuleEvent};
 use crate::stats::Stats;
 use crate::units::{Nanos, saturating_nanos};
 use crate::unwinding::DropApart;
-use crate::wait_queue::{
-    AfterUnlock, Arrival, Ask, Bounds, End, Place, Tenant, WaitQueue, WaiterId, Waits,
-};
+use crate::wait_queue::{Arrival, Ask, Bounds, End, Place, Tenant, WaitQueue, WaiterId, Waits};
 
 /// A decision counts this many waiters at most, one by one, so that no call takes long: behind more of them it takes a caller
 /// for earlier than it is.
@@ -183,11 +181,9 @@ impl<P: Policy> Waits for Waiter<P> {
     }
 }
 
-impl<P: Policy> Waiting<P> {
-    // Not inlined, because any of many places may be the first to need it.
-    #[inline(never)]
-    fn new() -> Box<Self> {
-        Box::new(Self {
+impl<P: Policy> Default for Waiting<P> {
+    fn default() -> Self {
+        Self {
             queue: WaitQueue::new(),
             permits: 0,
             queued: P::Cost::default(),
@@ -195,11 +191,12 @@ impl<P: Policy> Waiting<P> {
             due: None,
             limited_by: None,
             resumed: None,
-        })
+        }
     }
+}
 
-    /// Takes a caller out of the order; it may still have to learn the outcome. `is_granted`: as the first one, in its
-    /// turn.
+impl<P: Policy> Waiting<P> {
+    /// Takes a caller out of the order; it may still have to learn the outcome. `is_granted`: as the first one, in its turn.
     fn unlink(&mut self, id: WaiterId, is_granted: bool) {
         let cost = self.queue[id].cost;
         self.permits = self.permits.saturating_sub(cost.permits());
@@ -226,7 +223,7 @@ impl<P: Policy> Waiting<P> {
     }
 
     /// When something happens next by itself.
-    fn next_event(&self) -> Option<Nanos> {
+    pub(super) fn next_event(&self) -> Option<Nanos> {
         let deadline = self.queue.first_deadline().map(|(deadline, _)| deadline);
         self.due.into_iter().chain(deadline).min()
     }
@@ -240,8 +237,10 @@ impl<P: Policy> Inner<P> {
         Self { time, policy, state, published, charges_from, stats, waiting: DropApart::default() }
     }
 
+    // Not inlined, because any of many places may be the first to need it.
+    #[inline(never)]
     pub(super) fn waiting(&mut self) -> &mut Waiting<P> {
-        self.waiting.get_or_insert_with(Waiting::new)
+        self.waiting.get_or_insert_default()
     }
 
     /// Whether no caller waits and nothing is paused or closed.
@@ -256,7 +255,7 @@ impl<P: Policy> Inner<P> {
         self.policy.ready_at(&self.state, at, cost)
     }
 
-    fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| waiting.queue.is_closed)
     }
 
@@ -304,8 +303,7 @@ impl<P: Policy> Inner<P> {
 
 /// A caller that comes.
 impl<P: Policy> Inner<P> {
-    /// Grants a new caller, refuses it if its timeout cannot be enough, or puts it into the queue at the place that it
-    /// claims.
+    /// Grants a new caller, refuses it if its timeout cannot be enough, or puts it into the queue at the place that it claims.
     pub(super) fn enter(
         &mut self,
         now: Nanos,
@@ -322,18 +320,23 @@ impl<P: Policy> Inner<P> {
         }
         let place = Place::new(Arrival::new(now, ahead), tenant, cost.permits());
         let queue = self.waiting.as_ref().map(|waiting| &waiting.queue);
+        // It may have to wait, if that helps.
+        let ready = self.ready_at(now, cost)?;
         if queue.is_none_or(|queue| queue.is_first(&place)) && self.charges_from <= now {
             // Ahead of all waiters the state decides. If there are any, a refusal is for below.
-            let max_wait = max_wait.filter(|_| self.queue_len() == 0);
-            if let Some(decided) = self.decide_and_count(now, cost, max_wait) {
-                if let (Ok(_), Some(waiting)) = (&decided, &mut *self.waiting) {
+            if ready.has_come(now) {
+                if let Some(waiting) = &mut *self.waiting {
                     waiting.queue.grant_at_once(&place);
                 }
-                return decided.map(Caller::Granted);
+                return Ok(Caller::Granted(Charge::at_once(Some(self.charge(now, cost)))));
+            }
+            if self.queue_len() == 0
+                && max_wait.is_some()
+                && let Some(error) = refuse(&self.policy, &mut self.state, now, cost, max_wait)
+            {
+                return Err(error);
             }
         }
-        // It has to wait, if that helps.
-        self.ready_at(now, cost)?;
         // Among waiters it takes turns, also to be refused. A refusal alone begins no turns.
         if self.queue_len() > 0 {
             self.waiting().queue.take_turns_for(&place);
@@ -387,20 +390,13 @@ impl<P: Policy> Inner<P> {
         Ok(Caller::Waiting(waiting.queue.join(&place, waiter, deadline, waker.cloned())))
     }
 
-    /// Decides about a caller ahead of all waiters while nothing is paused, and counts a grant.
-    #[inline(always)]
-    pub(super) fn decide_and_count(
-        &mut self,
-        now: Nanos,
-        cost: P::Cost,
-        max_wait: Option<Duration>,
-    ) -> Decided<P> {
-        let decided = decide(&self.policy, &mut self.state, now, cost, max_wait)?;
-        if decided.is_ok() {
-            self.charges_from = now;
-            self.stats.granted += 1;
-        }
-        Some(decided)
+    /// Charges a caller, and counts the grant.
+    // Not inlined, because several places need it, and callers have waited there.
+    #[inline(never)]
+    fn charge(&mut self, at: Nanos, cost: P::Cost) -> P::Receipt {
+        self.charges_from = at;
+        self.stats.granted += 1;
+        self.policy.charge(&mut self.state, at, cost)
     }
 }
 
@@ -427,7 +423,7 @@ impl<P: Policy> Inner<P> {
                 None => self.queued_permits(),
                 Some(_) => {
                     let mut permits = 0;
-                    self.visit_ahead(place, most, &mut |cost| {
+                    self.visit_ahead(place, most, |cost| {
                         permits += cost.permits();
                         true
                     });
@@ -441,7 +437,7 @@ impl<P: Policy> Inner<P> {
         // Others are asked in the state behind those waiters, each charged as soon as it is ready. Behind one that waits for
         // a release nothing is predictable: it is the last one that counts.
         let (mut state, mut ready) = (self.state.clone(), Ready::At(from));
-        self.visit_ahead(place, most, &mut |cost| {
+        self.visit_ahead(place, most, |cost| {
             // A request that exceeds the capacity is refused in its turn.
             if let Ok(own) = self.policy.ready_at(&state, ready.earliest(), cost) {
                 ready = ready.and(own);
@@ -462,10 +458,10 @@ impl<P: Policy> Inner<P> {
         &self,
         place: Option<&Place>,
         mut most: usize,
-        visit: &mut dyn FnMut(P::Cost) -> bool,
+        mut visit: impl FnMut(P::Cost) -> bool,
     ) {
         let Some(Waiting { queue, .. }) = self.waiting.as_deref() else { return };
-        queue.visit_ahead(place, &mut |id| {
+        queue.visit_ahead(place, |id| {
             most -= 1;
             visit(queue[id].cost) && most > 0
         });
@@ -484,8 +480,7 @@ impl<P: Policy> Inner<P> {
         Ok(self.projected(None, now, cost, usize::MAX).0.wait(now))
     }
 
-    /// How long a caller that waits or is granted still has to wait as things stand: a lower bound if that is
-    /// unpredictable.
+    /// How long a caller that waits or is granted still has to wait as things stand: a lower bound if that is unpredictable.
     pub(super) fn delay(&self, id: WaiterId, now: Nanos) -> Duration {
         let waiting = self.waiting.as_ref().filter(|waiting| waiting.queue[id].outcome.is_none());
         let Some(waiting) = waiting else { return Duration::ZERO };
@@ -553,10 +548,8 @@ impl<P: Policy> Inner<P> {
                 waiting.limited_by = limited_by;
                 return;
             } else {
-                let receipt = Some(self.policy.charge(&mut self.state, at, cost));
+                let receipt = Some(self.charge(at, cost));
                 let waited = at.since(joined);
-                self.charges_from = at;
-                self.stats.granted += 1;
                 self.stats.waited = self.stats.waited.saturating_add(waited);
                 let waiting = self.waiting();
                 let (waited, limited_by) = (saturating_nanos(waited), waiting.limited_by);
@@ -648,13 +641,6 @@ impl<P: Policy> Inner<P> {
         queue.remove(key);
         Some(*outcome)
     }
-
-    /// Sets the alarm for the next grant or deadline. What is left to do after the lock is released.
-    pub(super) fn arm(&mut self, now: Nanos, alarm: impl FnOnce() -> Alarm) -> AfterUnlock {
-        let Some(waiting) = &mut *self.waiting else { return AfterUnlock::default() };
-        let timer_task = waiting.queue.arm(waiting.next_event(), now, alarm);
-        waiting.queue.after_unlock(timer_task)
-    }
 }
 
 /// Changes, of a charge or of the whole line.
@@ -695,7 +681,7 @@ impl<P: Policy> Inner<P> {
         // Requests that exceed the new capacity need not wait, nor count for others.
         let Some(waiting) = &*self.waiting else { return };
         let mut over = Vec::new();
-        waiting.queue.visit_ahead(None, &mut |key| {
+        waiting.queue.visit_ahead(None, |key| {
             let ready = self.ready_at(now, waiting.queue[key].cost);
             over.extend(ready.err().map(|error| (key, Error::from(error))));
             true
@@ -792,14 +778,8 @@ impl<P: Policy> Inner<P> {
 /// The end.
 impl<P: Policy> Inner<P> {
     /// Whether no caller waits and no place in flight is held.
-    fn is_drained(&self) -> bool {
+    pub(super) fn is_drained(&self) -> bool {
         self.queue_len() == 0 && (!P::HELD || self.policy.idle_at(&self.state).is_some())
-    }
-
-    pub(super) fn wake_if_drained(&mut self) {
-        if self.is_closed() && self.is_drained() {
-            self.waiting().queue.wake_drained();
-        }
     }
 
     /// `Err`: not yet, and when the line moves next, if that is known.

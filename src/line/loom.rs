@@ -7,9 +7,8 @@
 
 mod closing;
 
-use super::testing::{self, ask, ask_now, read_once, stand_at};
+use super::testing::{self, ask, ask_now, read_once, sound, stand_at};
 use super::{Caller, Change, Charge, Line};
-use crate::clock::OnAlarm;
 use crate::policy::gcra::Gcra;
 use crate::policy::smooth_bursty::SmoothBursty;
 use crate::policy::smooth_warming_up::SmoothWarmingUp;
@@ -103,7 +102,7 @@ fn line<P: Modelled>(now: Nanos) -> Arc<Line<P>> {
     testing::line(P::at(1), now)
 }
 
-fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
+fn perform<P: Modelled>(line: &Arc<Line<P>>, call: Call) -> bool {
     let at_once = Some(Duration::ZERO);
     stand_at(NOW);
     match call {
@@ -130,7 +129,7 @@ fn perform<P: Modelled>(line: &Line<P>, call: Call) -> bool {
     }
 }
 
-fn trace<P: Modelled>(line: &Line<P>) -> String {
+fn trace<P: Modelled>(line: &Arc<Line<P>>) -> String {
     stand_at(LATER);
     P::trace(line.with_lock(|inner, _| inner.state.clone()))
 }
@@ -250,7 +249,7 @@ fn check_by<P: Modelled>(
     model.check(move || {
         let line = line::<P>(Nanos::ZERO);
         let (own, others) = threads.split_last().expect("at least one");
-        let run = |line: &Line<_>, calls: &[Call]| -> Vec<bool> {
+        let run = |line: &Arc<Line<_>>, calls: &[Call]| -> Vec<bool> {
             calls.iter().map(|&call| perform(line, call)).collect()
         };
         let handles: Vec<_> = others
@@ -381,7 +380,7 @@ fn a_caller_that_stays_is_granted_once_and_one_that_leaves_pays_nothing() {
             panic!("it has to wait");
         };
         stand_at(LATER);
-        line.on_alarm();
+        sound(&line);
         other.join().expect("no panic");
         let standing = line.with_lock(|inner, _| inner.poll(key, Waker::noop()));
         assert!(matches!(standing, Ok(Ok(_))));
@@ -412,10 +411,10 @@ fn each_caller_that_stays_is_granted_once_among_three() {
         };
         let (stays, leaves) = (comes(false), comes(true));
         stand_at(LATER);
-        line.on_alarm();
+        sound(&line);
         let stays = stays.join().expect("no panic");
         leaves.join().expect("no panic");
-        line.on_alarm();
+        sound(&line);
         if let Some(key) = stays {
             let standing = line.with_lock(|inner, _| inner.poll(key, Waker::noop()));
             assert!(matches!(standing, Ok(Ok(_))));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Caller, Line};
-use crate::clock::Clock;
+use crate::clock::{AfterUnlock, Clock, OnAlarm};
 use crate::error::Error;
 use crate::observe::{Observer, Reports};
 use crate::policy::Policy;
@@ -40,6 +40,13 @@ fn read() -> Nanos {
     })
 }
 
+/// The alarm goes off.
+pub(super) fn sound<P: Policy>(line: &Arc<Line<P>>) {
+    let mut after = AfterUnlock::default();
+    Arc::clone(line).on_alarm(&mut after);
+    after.run();
+}
+
 /// As a limiter by a clock that shows `now`.
 pub(super) fn line<P: Policy>(policy: P, now: Nanos) -> Arc<Line<P>> {
     stand_at(now);
@@ -49,7 +56,7 @@ pub(super) fn line<P: Policy>(policy: P, now: Nanos) -> Arc<Line<P>> {
 
 /// Asks at a time as all methods of a limiter do: at once, and if that decides nothing, by the queue.
 pub(super) fn ask<P: Policy>(
-    line: &Line<P>,
+    line: &Arc<Line<P>>,
     time: Nanos,
     cost: P::Cost,
     max_wait: Option<Duration>,
@@ -60,7 +67,7 @@ pub(super) fn ask<P: Policy>(
 
 /// The same when the clock shows what it shows.
 pub(super) fn ask_now<P: Policy>(
-    line: &Line<P>,
+    line: &Arc<Line<P>>,
     cost: P::Cost,
     max_wait: Option<Duration>,
 ) -> Result<Caller<P>, Error> {

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::testing::{self, ask, stand_at};
+use super::testing::{self, ask, sound, stand_at};
 use super::{Caller, Inner, Line};
-use crate::clock::OnAlarm;
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::policy::smooth_bursty::SmoothBursty;
@@ -25,7 +24,7 @@ fn line<P: Policy<Cost = u32>>(policy: P) -> Arc<Line<P>> {
     testing::line(policy, Nanos::ZERO)
 }
 
-fn join<P: Policy<Cost = u32>>(line: &Line<P>, max_wait: Option<Duration>) -> WaiterId {
+fn join<P: Policy<Cost = u32>>(line: &Arc<Line<P>>, max_wait: Option<Duration>) -> WaiterId {
     match ask(line, Nanos::ZERO, 1, max_wait) {
         Ok(Caller::Waiting(key)) => key,
         Ok(_) => panic!("nothing should be ready"),
@@ -34,14 +33,13 @@ fn join<P: Policy<Cost = u32>>(line: &Line<P>, max_wait: Option<Duration>) -> Wa
 }
 
 /// How many wait after the alarm has gone off at `time`.
-fn waiting_after<P: Policy<Cost = u32>>(line: &Line<P>, time: Duration) -> usize {
+fn waiting_after<P: Policy<Cost = u32>>(line: &Arc<Line<P>>, time: Duration) -> usize {
     stand_at(at(time));
-    line.on_alarm();
+    sound(line);
     line.look(|inner, _| inner.queue_len())
 }
 
-/// Three hundred callers wait at five a second, and the process is stopped for a minute: the store may
-/// go at once, and no more.
+/// Three hundred callers wait at five a second, and the process is stopped for a minute: the store may go at once, and no more.
 #[test]
 fn a_stopped_process_does_not_let_out_at_once_what_piled_up() {
     fn stopped<P: Policy<Cost = u32>>(policy: P, at_once: usize) {
@@ -83,7 +81,7 @@ fn a_grant_that_was_due_in_time_is_given_although_the_alarm_is_late() {
     let timeout = Duration::from_millis(200);
     let key = join(&line, Some(timeout));
     stand_at(at(timeout + Duration::from_millis(1)));
-    line.on_alarm();
+    sound(&line);
     let standing = line.with_lock(|inner, _| inner.poll(key, Waker::noop()));
     let Ok(Ok(charge)) = standing else { panic!("it was due in time") };
     assert_eq!(charge.waited, 200_000_000);
@@ -95,24 +93,24 @@ fn a_grant_that_comes_far_too_late_is_refused() {
     assert!(ask(&line, Nanos::ZERO, 1, None).is_ok());
     let key = join(&line, Some(Duration::from_millis(200)));
     stand_at(at(60 * SECOND));
-    line.on_alarm();
+    sound(&line);
     let standing = line.with_lock(|inner, _| inner.poll(key, Waker::noop()));
     assert!(matches!(standing, Ok(Err(Error::Denied { .. }))));
 }
 
 /// The word with all that it means, as it stands in memory.
-fn word<P: Policy>(line: &Line<P>) -> String {
+fn word<P: Policy>(line: &Arc<Line<P>>) -> String {
     format!("{:?}", line.word.as_ref().expect("a policy that fits a word"))
 }
 
 /// The mutex opens a slot in which the word decides.
-fn open_slot(line: &Line<SmoothBursty>, now: Nanos) {
+fn open_slot(line: &Arc<Line<SmoothBursty>>, now: Nanos) {
     stand_at(now);
     line.with_lock(|_, _| ());
 }
 
 /// A permit, if the word can give it.
-fn by_the_word(line: &Line<SmoothBursty>, now: Nanos) -> Option<Result<(), Error>> {
+fn by_the_word(line: &Arc<Line<SmoothBursty>>, now: Nanos) -> Option<Result<(), Error>> {
     stand_at(now);
     line.decide(1, Some(Duration::ZERO)).map(|charge| charge.map(drop))
 }

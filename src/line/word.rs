@@ -12,13 +12,12 @@
 //! is paused or closed, a change is in progress, or the state is too wide for the word, as with refills in steps. A locked word is greater than
 //! any position of the permit clock and so reads as not ready: a grant needs no test for the lock.
 //!
-//! **Why no call is charged an old price.** Parameters change only under the mutex with `LOCK` set, and
-//! with each change the word jumps above every word ever published, `bump` making up for the jump. So
-//! the word is its own epoch: no word appears under two sets of parameters, and a compare-exchange
-//! that succeeds proves that the parameters read before it were those in force. (The exchange releases
-//! what was read before it, and the lock acquires it.) A refusal writes nothing and proves the same by
-//! reading the word again behind a fence. A refund may lower the position under unchanged parameters,
-//! where an old word still has its meaning. `loom.rs` checks all of this.
+//! **Why no call is charged an old price.** Parameters change only under the mutex with `LOCK` set, and with each change the
+//! word jumps above every word ever published, `bump` making up for the jump. So the word is its own epoch: no word appears
+//! under two sets of parameters, and a compare-exchange that succeeds proves that the parameters read before it were those in
+//! force. (The exchange releases what was read before it, and the lock acquires it.) A refusal writes nothing and proves the
+//! same by reading the word again behind a fence. A refund may lower the position under unchanged parameters, where an old word
+//! still has its meaning. `loom.rs` checks all of this.
 //!
 //! **Why 64 bits are enough.** A permit clock makes less than two units a nanosecond. Times are before
 //! 2^61 ns ([`END`]), `bump` and the units of a request are below 2^62, so the permit clock with `bump`

@@ -11,7 +11,6 @@ use crate::limiter::{Granted, Metered, forward, sealed::Sealed};
 use crate::line::{Change, Charge, Inner, Line};
 use crate::part::Part;
 use crate::policy::{Cost, Policy, Quota};
-use crate::unwinding::in_drop;
 
 /// Permits that were granted.
 ///
@@ -285,7 +284,7 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
     }
 
     /// Uses the line. A key gets one now, if it has none.
-    fn with_line<R>(&self, act: impl FnOnce(&Line<P>) -> R) -> R {
+    fn with_line<R>(&self, act: impl FnOnce(&Arc<Line<P>>) -> R) -> R {
         let of_key = match &*self.0 {
             Kind::Borrowed(line) => return act(line),
             Kind::Owned(line) => return act(line),
@@ -323,8 +322,8 @@ impl<'a, P: Policy> GrantOwner<'a, P> {
 #[inline(never)]
 fn drop_what_is_owned<P: Policy>(source: Kind<'_, P>) {
     match source {
-        Kind::Key(keys, _, id) => in_drop(|| keys.close(id)),
-        Kind::OwnedKey(keys, id) => in_drop(|| keys.close(id)),
+        Kind::Key(keys, _, id) => keys.close(id),
+        Kind::OwnedKey(keys, id) => keys.close(id),
         Kind::Borrowed(_) | Kind::Owned(_) | Kind::Dropped => {}
     }
 }

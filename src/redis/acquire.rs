@@ -11,6 +11,7 @@ use super::limiter::RedisRateLimiter;
 use super::line::change::Report;
 use super::line::roster::{Booking, GrantInfo, Outcome, Turn};
 use super::script::{Scripted, wire};
+use crate::clock::AfterUnlock;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::keyed::at_key::AtKey;

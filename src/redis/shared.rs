@@ -9,7 +9,7 @@ use super::connection::Connection;
 use super::context::Context;
 use super::line::{KeyLine, UNUSED};
 use super::script::Scripted;
-use crate::clock::{Alarm, OnAlarm};
+use crate::clock::{AfterUnlock, Alarm, OnAlarm};
 use crate::limiter::Limiter;
 use crate::stats::Stats;
 use crate::sync::Mutex;
@@ -115,15 +115,13 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
 }
 
 impl<P: Scripted, C: Connection> OnAlarm for Keys<P, C> {
-    fn on_alarm(&self) {
+    fn on_alarm(self: Arc<Self>, _: &mut AfterUnlock) -> usize {
         let mut lines = self.lines.lock();
         let most = lines.round.len().min(STEP);
         let dropped = (0..most).filter(|_| lines.look_at_next()).count();
         self.set_alarm(&mut lines, if dropped > 0 { Duration::ZERO } else { UNUSED });
+        0
     }
-
-    /// No caller waits for this alarm.
-    fn wake_all(&self) {}
 }
 
 impl<P: Scripted, C: Connection> Lines<P, C> {
@@ -236,11 +234,12 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 }
 
 impl<P: Scripted, C: Connection> OnAlarm for SharedKey<P, C> {
-    fn on_alarm(&self) {
+    fn on_alarm(self: Arc<Self>, _: &mut AfterUnlock) -> usize {
         self.with_lock(|line| line.roster.queue.disarm());
+        0
     }
 
-    fn wake_all(&self) {
+    fn wake_all(self: Arc<Self>) {
         self.with_lock(|line| line.forget_alarm());
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::sync::real::Mutex;
 use crate::units::saturating_nanos;
 
 use crate::part::Part;
@@ -87,6 +86,17 @@ impl Waits {
         counted.filter_map(|&(part, count)| Some((part?, count)))
     }
 
+    /// A caller has waited.
+    pub(crate) fn add(&mut self, wait: Duration, limited_by: Option<Part>) {
+        self.buckets[bucket(wait)] += 1;
+        if let Some(part) = limited_by
+            && let Some((name, count)) = self.limited_by.get_mut(part.index())
+        {
+            *name = Some(part);
+            *count += 1;
+        }
+    }
+
     /// The waits of two limiters, each of which counts as a part.
     pub(crate) fn and(&self, second: &Self) -> Self {
         let mut limited_by = Self::default().limited_by;
@@ -129,28 +139,6 @@ fn bound(bucket: usize) -> Duration {
     Duration::from_micros(1 << bucket)
 }
 
-/// [`Waits`] while they are counted, by callers that have just waited.
-#[derive(Debug, Default)]
-pub(crate) struct WaitCounts(Mutex<Option<Box<Waits>>>);
-
-impl WaitCounts {
-    pub(crate) fn count(&self, wait: Duration, limited_by: Option<Part>) {
-        let mut waits = self.0.lock();
-        let waits = waits.get_or_insert_default();
-        waits.buckets[bucket(wait)] += 1;
-        if let Some(part) = limited_by
-            && let Some((name, count)) = waits.limited_by.get_mut(part.index())
-        {
-            *name = Some(part);
-            *count += 1;
-        }
-    }
-
-    pub(crate) fn read(&self) -> Waits {
-        self.0.lock().as_deref().cloned().unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,12 +157,12 @@ mod tests {
 
     /// Waits in milliseconds, the first of them for the first part of two.
     fn waits(millis: &[u64]) -> Waits {
-        let counts = WaitCounts::default();
+        let mut waits = Waits::default();
         for (index, &millis) in millis.iter().enumerate() {
             let part = (index == 0).then(|| Part::new(0, 2));
-            counts.count(Duration::from_millis(millis), part);
+            waits.add(Duration::from_millis(millis), part);
         }
-        counts.read()
+        waits
     }
 
     #[test]

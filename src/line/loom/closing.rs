@@ -8,10 +8,9 @@ use std::time::Duration;
 use loom::sync::atomic::AtomicUsize;
 use loom::thread;
 
-use super::super::testing::{self, ask, stand_at};
+use super::super::testing::{self, ask, sound, stand_at};
 use super::super::{Caller, Line};
 use super::{Call, LATER, NOW, check};
-use crate::clock::OnAlarm;
 use crate::error::Error;
 use crate::policy::Policy;
 use crate::policy::gcra::Gcra;
@@ -53,7 +52,7 @@ fn with_a_waiter() -> Begun<SmoothBursty> {
 }
 
 /// Whether a wait has ended with a grant.
-fn is_granted(line: &Line<SmoothBursty>, key: WaiterId) -> bool {
+fn is_granted(line: &Arc<Line<SmoothBursty>>, key: WaiterId) -> bool {
     stand_at(LATER);
     match line.with_lock(|inner, _| inner.poll(key, Waker::noop())) {
         Ok(Ok(_)) => true,
@@ -86,7 +85,7 @@ fn a_line_that_closes_ends_each_wait_once() {
             })
         };
         stand_at(LATER);
-        line.on_alarm();
+        sound(&line);
         let came = comes.join().expect("no panic");
         closes.join().expect("no panic");
         let waited = [key, came].into_iter().flatten();
@@ -109,7 +108,7 @@ impl Wake for Woken {
 /// A line is drained by what `ends` does, while another thread asks to be woken.
 fn who_drains_is_woken<P: Policy<Cost = u32>>(
     begin: fn() -> Begun<P>,
-    ends: fn(&Line<P>, Option<WaiterId>),
+    ends: fn(&Arc<Line<P>>, Option<WaiterId>),
 ) {
     loom::model(move || {
         let (line, key) = begin();
@@ -136,7 +135,7 @@ fn a_drain_ends_when_the_last_caller_leaves_or_is_granted() {
     });
     who_drains_is_woken(with_a_waiter, |line, _| {
         stand_at(LATER);
-        line.on_alarm();
+        sound(&line);
     });
 }
 

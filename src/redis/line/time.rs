@@ -5,12 +5,13 @@ use std::time::Duration;
 use super::KeyLine;
 use super::change::refuse_all;
 use super::roster::{BATCH, Outcome};
+use crate::clock::AfterUnlock;
 use crate::clock::Alarm;
 use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::redis::script::Scripted;
 use crate::units::Nanos;
-use crate::wait_queue::{AfterUnlock, WaiterId};
+use crate::wait_queue::WaiterId;
 
 /// A booking that is overdue by more than this, and by more than the horizon, is returned and not granted.
 const LATE: Duration = Duration::from_millis(100);
@@ -176,8 +177,8 @@ impl<P: Scripted> KeyLine<P> {
             self.roster.queue.wake_all();
             self.roster.wake_booked();
         }
-        let timer_task = self.roster.queue.arm(due, self.time.latest(), alarm);
-        self.roster.queue.after_unlock(timer_task)
+        self.roster.queue.arm(due, self.time.latest(), alarm);
+        self.roster.queue.after_unlock()
     }
 
     /// The alarm cannot be relied on: wakes all waiters, which then check for themselves.
