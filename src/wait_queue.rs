@@ -448,7 +448,7 @@ impl<T: Waits> WaitQueue<T> {
 
     /// Wakes such callers after the lock is released.
     pub(crate) fn wake_drained(&mut self) {
-        self.wakers.wakes.more().others.append(&mut self.wakers.draining);
+        self.wakers.wakes.wake_all(&mut self.wakers.draining);
     }
 
     /// Holds back all wakers but the first.
@@ -465,7 +465,7 @@ impl<T: Waits> WaitQueue<T> {
     /// Wakes those that were held back after the lock is released.
     #[cfg(feature = "redis")]
     pub(crate) fn wake_held_back(&mut self) {
-        self.wakers.wakes.more().others.append(&mut self.wakers.deferred);
+        self.wakers.wakes.wake_all(&mut self.wakers.deferred);
     }
 
     /// Sets the alarm for `due`, unless it is set for an earlier time: an early alarm is harmless, and to set it

@@ -71,7 +71,6 @@ pub(crate) struct More {
 }
 
 impl AfterUnlock {
-    // Not inlined, because several places need it, and most calls do not.
     #[inline(never)]
     pub(crate) fn more(&mut self) -> &mut More {
         self.more.get_or_insert_default()
@@ -88,6 +87,12 @@ impl AfterUnlock {
         match *self.first {
             None => *self.first = Some(waker),
             Some(_) => self.more().others.push(waker),
+        }
+    }
+
+    pub(crate) fn wake_all(&mut self, wakers: &mut Vec<Waker>) {
+        if !wakers.is_empty() {
+            self.more().others.append(wakers);
         }
     }
 
@@ -126,7 +131,7 @@ impl AfterUnlock {
             after.wake(first);
         }
         if let Some(more) = &mut *self.more {
-            after.more().others.append(&mut more.others);
+            after.wake_all(&mut more.others);
         }
         self.run();
     }

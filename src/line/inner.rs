@@ -315,7 +315,6 @@ impl<P: Policy> Inner<P> {
             return Err(Error::Closed);
         }
         if cost.is_zero() {
-            // A call for nothing need not wait.
             return Ok(Caller::Granted(Charge::at_once(None)));
         }
         let place = Place::new(Arrival::new(now, ahead), tenant, cost.permits());
@@ -364,7 +363,6 @@ impl<P: Policy> Inner<P> {
                 }
             }
         }
-        // And if there is room for it.
         let waiting = self.waiting();
         let permits = waiting.permits.saturating_add(cost.permits());
         let of_tenant = tenant.map(|tenant| waiting.queue.len_of(tenant));
@@ -381,7 +379,6 @@ impl<P: Policy> Inner<P> {
             let (limit, retry_after) = ("capacity", Some(room.since(now)));
             return Err(Error::QueueFull { limit, retry_after });
         }
-        // It joins.
         let waiting = self.waiting();
         waiting.queue.take_turns_for(&place);
         waiting.permits = permits;

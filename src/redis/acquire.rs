@@ -11,7 +11,6 @@ use super::limiter::RedisRateLimiter;
 use super::line::change::Report;
 use super::line::roster::{Booking, GrantInfo, Outcome, Turn};
 use super::script::{Scripted, wire};
-use crate::clock::AfterUnlock;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::keyed::at_key::AtKey;
@@ -101,7 +100,7 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         let Self { shared, .. } = self;
         let mut line = shared.line.lock();
         line.roster.queue.wake_held_back();
-        let after_unlock = line.roster.queue.after_unlock(None);
+        let after_unlock = line.roster.queue.after_unlock();
         let outcome = line.roster.take(id);
         let (is_taken, is_due) = (outcome.is_some(), outcome.is_some() && line.has_collected());
         if is_taken {

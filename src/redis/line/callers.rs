@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::KeyLine;
 use super::roster::{BATCH, Booking, KeyWaiter, Outcome, Stage, Turn};
-use crate::clock::AfterUnlock;
 use crate::error::Error;
 use crate::policy::Cost;
 use crate::redis::script::Scripted;
