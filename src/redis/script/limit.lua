@@ -209,9 +209,9 @@ for i = 1, count do
   local a, b, c, d, following
   a, b, c, d, place = read('<dddd', source, place)
   if kind == 'p' and source ~= request then b, c, d = read('<ddd', request, 32 * i + 2) end
-  local shape = kind == 't' and '<dI4Bc0' or kind == 'w' and '<dddd' or kind == 'f' and '<ddd' or kind == 's' and '<dddI4c0'
+  local shape = kind == 't' and '<dI4Bc0' or kind == 'w' and '<dddd' or kind == 'f' and '<ddd' or kind == 's' and '<dddI4'
     or kind == 'p' and '<dI4c0' or '<d'
-  local x, y, z, w = 0, kind == 'p' and '' or 0, 0, ''
+  local x, y, z, w = 0, kind == 'p' and '' or 0, 0, kind == 's' and 0 or ''
   if blob then
     x, y, z, w, following = read(shape, blob, from)
     from = following or w or z or y
@@ -235,12 +235,12 @@ for i = 1, count do
   local p = {kind = kind, share = share, a = a, b = b, c = c, d = d, x = x, y = y, z = z, w = w, shape = shape}
   leaves[i], locks = p, locks or kind == 'o'
   if kind == 's' then
-    -- Entries from `first` to `final`, those up to `kept` as they are in `w`. `over` has others, so that no call copies a long log.
-    p.first, p.final, p.kept, p.over = 1, #w / 16, #w / 16, {}
+    -- Entries from `first` to `final`, those up to `kept` as they are in the key, others in `over`: no call copies a long log.
+    p.first, p.final, p.kept, p.over, p.from, from = 1, w / 16, w / 16, {}, from, from + w
     entry = function(p, i)
       local over = p.over[i]
       if over then return over[1], over[2], over[3] end
-      return read('<dI4I4', p.w, 16 * i - 15)
+      return read('<dI4I4', blob, p.from + 16 * i - 16)
     end
     -- When the part of the window ends to which a time of the log belongs, from now.
     ends = function(p, time)
@@ -521,8 +521,7 @@ while what ~= '\0' do
     local r = {read('<' .. ('I4'):rep(2 * width) .. 'dI4B', request, at)}
     local ago, its_number, is_all = r[2 * width + 1], r[2 * width + 2], r[2 * width + 3]
     at, its_number = r[2 * width + 4], sequence - (sequence - its_number) % 4294967296
-    -- If the key is lost, so is the charge.
-    for i = 1, blob and count or 0 do
+    for i = 1, blob and count or 0 do -- if the key is lost, so is the charge
       local p = leaves[i]
       local n, all = r[p.share] or 0, r[width + p.share]
       local kind, x, each, is_last = n > 0 and p.kind, p.x, 1000000 / p.a, its_number == sequence
@@ -574,7 +573,7 @@ while what ~= '\0' do
           -- An entry without permits is not the last one.
           permits = low < p.final and 1 or permits - n
           while permits == 0 do
-            p.final, p.z, permits = p.final - 1, 0, 1
+            p.final, p.kept, p.z, permits = p.final - 1, min(p.kept, p.final - 1), 0, 1
             if p.first <= p.final then p.z, permits = entry(p, p.final) end
           end
         end
@@ -645,11 +644,12 @@ while what ~= '\0' do
 end
 
 -- The states of the rules; when all are as new, and whether that is unpredictable.
-local states, need, unknown = '', max(pause, 0), false
+local pieces, need, unknown = {''}, max(pause, 0), false
 for i = 1, (dirty or #states_at > 0) and count or 0 do
   local p = (real or leaves)[i]
   local kind, x, y, z, w = p.kind, p.x, p.y, p.z, p.w
-  local new_at, log = x, ''
+  local new_at, place = x, #pieces + 1
+  pieces[place] = ''
   if kind == 'b' or kind == 'f' then
     new_at = x + p.b
   elseif kind == 'w' then
@@ -658,17 +658,16 @@ for i = 1, (dirty or #states_at > 0) and count or 0 do
     new_at, z, w = ready(kind, p.b, x, y, p.a, p.b, p.c, p.d), #z, z
   elseif kind == 's' then
     new_at = p.first <= p.final and ends(p, (entry(p, p.final))) or 0
-    local pieces = {w:sub(16 * p.first - 15, 16 * p.kept)}
+    w = 16 * (p.final - p.first + 1)
+    if dirty and p.first <= p.kept then pieces[place + 1] = blob:sub(p.from + 16 * p.first - 16, p.from + 16 * p.kept - 1) end
     for j = max(p.first, p.kept + 1), dirty and p.final or 0 do pieces[#pieces + 1] = write('<dI4I4', entry(p, j)) end
-    log = table.concat(pieces)
-    w = #log
   elseif kind == 'p' then
     -- At the latest when the leases end. When other processes wrote their leases, the key was set to live until then.
     new_at, unknown = p.b > 0 and p.c or 0, unknown or p.b + p.others > 0
     if p.b > 0 or p.waits > -x then w = write('<dI4dddI4', process, p.b, p.c - x, p.since, p.waits, p.wants) .. w end
-    y, z, log = #w, '', w
+    y, z, pieces[place + 1] = #w, '', w
   end
-  states, need = states .. write(p.shape, x, y, z, w, '') .. log, max(need, new_at)
+  pieces[place], need = write(p.shape, x, y, z, w), max(need, new_at)
 end
 
 -- One write carries the value and its expiry, which is set only when it is too short: to twice the time needed, at most a day more.
@@ -685,7 +684,8 @@ elseif dirty then
     local set = version + generation == 0 and '' or new_rules or request:sub(26, 25 + 32 * count)
     stamp, head = stamp + 1, write('<ddI4I4I2', pause, owed, version, generation, #set) .. set
   end
-  local value = write('<dI4dd', stamp, deadline, sequence, now) .. head .. states
+  pieces[1] = write('<dI4dd', stamp, deadline, sequence, now) .. head
+  local value = table.concat(pieces)
   call('SET', key, value, unpack(milliseconds and {'PX', milliseconds} or {'KEEPTTL'}))
 elseif #values == 0 then
   -- A ping: whether the server would accept a write. This one changes nothing.
