@@ -29,24 +29,6 @@ fn processes() -> (ManualClock, Feedback<Limiter>, Limiter) {
     (clock.clone(), Feedback::new(limiter()), limiter())
 }
 
-fn available(limiter: &Limiter) -> (u32, u32) {
-    now(limiter.quota()).expect("a server").remaining
-}
-
-#[test]
-fn a_quota_that_one_process_used_up_holds_back_the_others_until_the_reset() {
-    let (clock, ours, theirs) = processes();
-    let mut call = now(ours.acquire((1, 1))).expect("granted");
-    let headers =
-        [("x-ratelimit-remaining", "0"), ("x-ratelimit-limit", "100"), ("x-ratelimit-reset", "20")];
-    assert!(now(call.observe(200u16, &headers)).is_accepted());
-    drop(call);
-    assert!(now(theirs.try_acquire((1, 1))).is_err());
-    clock.advance(Duration::from_secs(20));
-    assert_eq!(available(&theirs), (4_999, 10));
-    assert_eq!(ours.server_state().failed, 0);
-}
-
 #[test]
 fn a_refusal_of_one_process_pauses_the_others() {
     let (clock, ours, theirs) = processes();
