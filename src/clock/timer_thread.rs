@@ -227,10 +227,7 @@ mod tests {
         static THREAD: OnceLock<TimerThread> = OnceLock::new();
         let thread = THREAD.get_or_init(|| {
             let mut thread = TimerThread::new(|| Nanos::ZERO);
-            thread.start = |_| match TRIES.fetch_add(1, Ordering::SeqCst) {
-                0 | 1 => false,
-                _ => true,
-            };
+            thread.start = |_| TRIES.fetch_add(1, Ordering::SeqCst) > 1;
             thread
         });
         let line: Weak<dyn OnAlarm> = Weak::<Silent>::new();
