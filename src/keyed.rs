@@ -26,7 +26,7 @@ use crate::observe::Event;
 use crate::observe::{Observation, Observe, observe};
 use crate::policy::Policy;
 use crate::rate_limiter::RateLimiter;
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
 use crate::wait_queue::End;
 
 /// A [`RateLimiter`] for each key: per customer, per host, per token.
@@ -125,23 +125,16 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> KeyedRateLimiter<K, P> {
         self.table.each(|shard| shard.keys().cloned().collect::<Vec<_>>()).flatten().collect()
     }
 
-    /// Counters of all keys together since the limiter was created.
+    /// Counts and waits of all keys together since the limiter was created.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.table.stats()
-    }
-
-    /// How long callers waited at all keys, and for which limit of the policy.
-    #[must_use]
-    pub fn waits(&self) -> Waits {
-        self.table.common.observer.waits()
     }
 
     #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self) -> Observe {
         observe(&self.table, |table| Observation {
             stats: table.stats(),
-            waits: table.common.observer.waits(),
             waiting: table
                 .each(|shard| shard.lines())
                 .flatten()

@@ -97,14 +97,14 @@
 //! | `config` | limits as text, by name, and chosen at run time: [`AnyPolicy`], [`AllOf`], [`Limits`] |
 //! | `tokio` | `Clock::tokio()`, for tests in tokio's paused time |
 //! | `feedback` | `tollgate::feedback`: a limiter learns from the headers of responses |
-//! | `reqwest` | middleware of a reqwest client, for [`Limits`] or any limiter; with `feedback` |
+//! | `reqwest` | `RateLimit`: middleware of a reqwest client, for [`Limits`] or any limiter; with `feedback` |
 //! | `redis` | `redis::RedisRateLimiter`: one quota for a whole fleet |
 //! | `metrics` | `metrics::Publisher`: counts and waits for a recorder of the `metrics` facade |
 //! | `stream` | `Limiter::throttle`: a `futures::Stream` whose items wait for permits |
 //! | `tracing` | an event for each long wait, pause and change of rate |
 //! | `tower` | `tower::RateLimitLayer`, which waits, and `tower::RefuseLayer`, which answers 429 |
 //! | `redis-cluster` | `redis::Cluster`, a connection that follows slot migration |
-//! | `ureq` | any limiter as middleware of a ureq agent; with `feedback` |
+//! | `ureq` | `RateLimit`: any limiter as middleware of a ureq agent; with `feedback` |
 //! | `serde` | policies and [`Limits`] from TOML, JSON or YAML, and back |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -158,7 +158,7 @@ pub use part::Part;
 pub use policy::*;
 pub use rate_limiter::builder::RateLimiterBuilder;
 pub use rate_limiter::{Grant, RateLimiter};
-pub use stats::{Stats, Waits};
+pub use stats::Stats;
 pub use units::{InvalidLimit, Nanos, Rate};
 
 #[cfg(all(doc, not(doctest)))]

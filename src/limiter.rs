@@ -31,7 +31,7 @@ use crate::error::Error;
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::policy::{Limit, Quota};
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
 pub(crate) use crate::wait_queue::Ask;
 use crate::wait_queue::End;
 
@@ -162,7 +162,7 @@ pub trait Limiter: Queue + Clone + fmt::Debug + Send + Sync {
     /// and then one of `a`, each may wait for a place that the other one holds. Take them in the same order everywhere.
     ///
     /// `quota` has the smaller numbers and the longer times of both, and counts are those of both together, but `granted` is what
-    /// the second granted; a caller that waited twice counts twice in `waits`. `name` and `clock` are those of the first.
+    /// the second granted; a caller that waited twice counts twice among the waits. `name` and `clock` are those of the first.
     /// `pause_for`, `resume`, `reset`, `close` and `drain` change the first only, as others may share the second. A part (of an
     /// error, or `limited_by`) is limit 1 of 2 or limit 2 of 2.
     ///
@@ -498,11 +498,9 @@ pub trait Limiter: Queue + Clone + fmt::Debug + Send + Sync {
     /// only.
     fn queued_permits(&self) -> u64;
 
-    /// The number of grants, refusals and callers that left, in this process; of a limiter with keys, at all keys.
+    /// The number of grants, refusals and callers that left, and the waits, in this process; of a limiter with keys, at all
+    /// keys.
     fn stats(&self) -> Stats;
-
-    /// The waits of callers of this process, and the limits that they waited for; of a limiter with keys, at all keys.
-    fn waits(&self) -> Waits;
 
     /// The clock by which callers of this process wait.
     fn clock(&self) -> &Clock;

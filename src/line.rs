@@ -273,7 +273,7 @@ impl<P: Policy> Line<P> {
     }
 
     pub(crate) fn stats(self: &Arc<Self>) -> Stats {
-        let mut stats = self.look(|inner, _| inner.stats);
+        let mut stats = self.look(|inner, _| inner.stats.clone());
         let (granted, refused) = self.counters.sum();
         stats.granted += granted;
         stats.refused += refused;
@@ -293,7 +293,7 @@ impl<P: Policy> Line<P> {
     /// The state and the counts of a line, if no caller waits and nothing is paused. Only for the line of a key.
     pub(crate) fn quiet_state(&self, now: Nanos) -> Option<(P::State, Stats)> {
         let inner = self.inner.lock();
-        inner.is_quiet(now).then(|| (inner.state.clone(), inner.stats))
+        inner.is_quiet(now).then(|| (inner.state.clone(), inner.stats.clone()))
     }
 }
 

@@ -58,7 +58,7 @@ use crate::keyed::KeyedRateLimiter;
 use crate::limiter::Limiter;
 use crate::observe::{Observation, Observe};
 use crate::policy::Policy;
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
 use crate::sync::real::Mutex;
 use crate::units::Rate;
 
@@ -82,7 +82,7 @@ fn counts(seen: &Observation) -> [u64; COUNTERS.len()] {
     let stats = &seen.stats;
     let waited = u64::try_from(stats.waited.as_micros()).unwrap_or(u64::MAX);
     let [requests, failed, without] = seen.redis.unwrap_or_default();
-    let Stats { granted, refused, given_up, pauses, .. } = *stats;
+    let &Stats { granted, refused, given_up, pauses, .. } = stats;
     [granted, refused, given_up, pauses, waited, requests, failed, without]
 }
 
@@ -189,7 +189,7 @@ impl Publisher {
         }
         for (limiter, waits) in waits {
             let histogram = histogram!(WAITS, "limiter" => limiter);
-            for (bound, count) in waits.buckets() {
+            for (bound, count) in waits.wait_buckets() {
                 let count = usize::try_from(count).unwrap_or(usize::MAX);
                 histogram.record_many(bound.as_secs_f64(), count);
             }
@@ -208,7 +208,7 @@ impl fmt::Debug for Publisher {
 impl Published {
     /// Looks at each limiter: returns all totals and gauges, and the waits since the last time. Forgets limiters that have
     /// gone.
-    fn look(&mut self) -> (Totals, Gauges, Vec<(SharedString, Waits)>) {
+    fn look(&mut self) -> (Totals, Gauges, Vec<(SharedString, Stats)>) {
         let (mut gauges, mut all_waits) = (Gauges::new(), Vec::new());
         let totals = &mut self.totals;
         self.limiters.retain_mut(|Source { name, observe, before }| {
@@ -222,7 +222,7 @@ impl Published {
             for ((metric, ..), (new, old)) in COUNTERS.into_iter().zip(counted).take(has) {
                 count(metric, None, new - old);
             }
-            let waits = now.waits.since(&before.waits);
+            let waits = now.stats.waits_since(&before.stats);
             for (part, callers) in waits.limited_by() {
                 count(LIMITED_BY, Some(part.to_string()), callers);
             }

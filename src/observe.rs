@@ -123,7 +123,7 @@ impl fmt::Display for Event {
 /// Whom a limiter reports to. All clones of a limiter share one, and so do all its keys.
 pub(crate) struct Observer {
     reports: Reports,
-    waits: Mutex<Waits>,
+    pub(crate) waits: Mutex<Waits>,
 }
 
 /// Until the builder says otherwise.
@@ -165,7 +165,7 @@ impl Observer {
         if wait.is_zero() {
             return;
         }
-        self.waits.lock().add(wait, limited_by);
+        self.waits.lock().count(wait, limited_by);
         if wait >= self.reports.slow_wait {
             self.report(&Event::Waited { wait, limited_by });
         }
@@ -186,10 +186,6 @@ impl Observer {
         }
     }
 
-    pub(crate) fn waits(&self) -> Waits {
-        self.waits.lock().clone()
-    }
-
     #[cfg(feature = "tracing")]
     fn trace(&self, event: &Event) {
         let limiter = self.name();
@@ -206,7 +202,6 @@ impl Observer {
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
     pub(crate) stats: Stats,
-    pub(crate) waits: Waits,
     pub(crate) waiting: usize,
     /// The rate, and the permits that remain; of a tuple the first number.
     pub(crate) rate: Option<Rate>,

@@ -26,7 +26,7 @@ use crate::line::{Caller, Inner, Line};
 use crate::observe;
 use crate::observe::Event;
 use crate::policy::{Limit, Policy, Quota, Rated};
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
 use crate::units::Rate;
 use crate::wait_queue::{End, Tenant};
 
@@ -422,12 +422,9 @@ impl<P: Policy> RateLimiter<P> {
             /// [`max_queued_permits`](crate::RateLimiterBuilder::max_queued_permits) bounds.
             #[must_use]
             queued_permits() -> u64;
-            /// Counters since the limiter was made.
+            /// Counts since the limiter was made, how long callers waited, and for which part of the policy.
             #[must_use]
             stats() -> Stats;
-            /// How long callers waited, and for which part of the policy.
-            #[must_use]
-            waits() -> Waits;
             /// The name given to the [builder](crate::RateLimiterBuilder::name).
             #[must_use]
             name() -> Option<&str>;
@@ -629,11 +626,7 @@ impl<P: Policy> Limiter for RateLimiter<P> {
     }
 
     fn stats(&self) -> Stats {
-        self.line.stats()
-    }
-
-    fn waits(&self) -> Waits {
-        self.line.observer.waits()
+        self.line.stats().with(&self.line.observer.waits)
     }
 
     fn clock(&self) -> &Clock {
@@ -653,8 +646,7 @@ impl<P: Policy> Limiter for RateLimiter<P> {
                 (inner.queue_len(), rate, inner.available(now).number(0))
             });
             observe::Observation {
-                stats: line.stats(),
-                waits: line.observer.waits(),
+                stats: line.stats().with(&line.observer.waits),
                 waiting,
                 rate,
                 permits: Some(permits),

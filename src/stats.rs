@@ -7,10 +7,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::part::Part;
 use crate::sync::OwnLine;
-pub use waits::Waits;
+use crate::sync::real::Mutex;
+pub(crate) use waits::Waits;
+use waits::bound;
 
-/// Counts of a limiter since it was made.
+/// Counts of a limiter since it was made, and how long its callers waited.
 ///
 /// ```
 /// use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
@@ -23,7 +26,7 @@ pub use waits::Waits;
 /// assert_eq!((stats.granted, stats.refused, stats.given_up), (1, 1, 0));
 /// # Ok::<(), tollgate::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Calls that were granted, including grants that were given back later.
@@ -36,6 +39,8 @@ pub struct Stats {
     pub waited: Duration,
     /// Pauses that began or were made longer.
     pub pauses: u64,
+    /// `None` while it counts without them, or if no caller waited.
+    waits: Option<Box<Waits>>,
 }
 
 impl Stats {
@@ -51,6 +56,111 @@ impl Stats {
         self.given_up += other.given_up;
         self.waited = self.waited.saturating_add(other.waited);
         self.pauses += other.pauses;
+        if let Some(waits) = other.waits {
+            self.waits.get_or_insert_default().add(&waits);
+        }
+    }
+}
+
+/// The waits. Only callers that waited and took their grant count. The bounds of the buckets are powers of two, from a
+/// microsecond to 71 minutes; the last bucket has all longer waits as well.
+impl Stats {
+    /// The number of callers that waited.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.wait_buckets().map(|(_, count)| count).sum()
+    }
+
+    /// The wait that the share `q` of the callers that waited did not exceed: 0.5 is the median. It is the upper bound of its
+    /// bucket. `None` if no caller waited.
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, SmoothBursty};
+    /// let policy = SmoothBursty::new(Rate::per_second(10.0));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// for _ in 0..101 {
+    ///     limiter.blocking_acquire(1)?; // the first does not wait
+    /// }
+    /// let stats = limiter.stats();
+    /// assert_eq!(stats.waits(), 100);
+    /// let median = stats.wait_quantile(0.5).expect("some callers waited");
+    /// assert!((100..=150).contains(&median.as_millis()));
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub fn wait_quantile(&self, q: f64) -> Option<Duration> {
+        let wanted = ((q.clamp(0.0, 1.0) * self.waits() as f64).ceil() as u64).max(1);
+        let mut below = 0;
+        self.wait_buckets().find_map(|(bound, count)| {
+            below += count;
+            (below >= wanted).then_some(bound)
+        })
+    }
+
+    /// The buckets that hold callers: the longest wait in each, and the number of callers.
+    pub fn wait_buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        let buckets = self.waits.iter().flat_map(|waits| waits.buckets.iter().enumerate());
+        buckets.filter(|(_, count)| **count > 0).map(|(bucket, count)| (bound(bucket), *count))
+    }
+
+    /// The limits of a composed policy that callers waited for, and the number of callers, of the first eight limits. A
+    /// caller counts for the limit that held it last; see [`Grant::limited_by`](crate::Grant::limited_by).
+    ///
+    /// ```
+    /// # use tollgate::{ManualClock, Rate, RateLimiter, Same, TokenBucket};
+    /// let [second, minute] = [Rate::per_second(10.0), Rate::per_minute(60.0)];
+    /// let policy = Same((TokenBucket::new(second, 1), TokenBucket::new(minute, 60)));
+    /// let limiter = RateLimiter::with_clock(policy, ManualClock::auto_advance());
+    /// for _ in 0..5 {
+    ///     limiter.blocking_acquire(1)?;
+    /// }
+    /// for (part, callers) in limiter.stats().limited_by() {
+    ///     assert_eq!((part.to_string(), callers), ("limit 1 of 2, token-bucket".into(), 4));
+    /// }
+    /// # Ok::<(), tollgate::Error>(())
+    /// ```
+    pub fn limited_by(&self) -> impl Iterator<Item = (Part, u64)> + '_ {
+        let parts = self.waits.iter().flat_map(|waits| waits.limited_by);
+        parts.filter(|(_, count)| *count > 0).filter_map(|(part, count)| Some((part?, count)))
+    }
+
+    /// With these waits.
+    pub(crate) fn with(self, waits: &Mutex<Waits>) -> Self {
+        let waits = waits.lock().clone();
+        Self { waits: (waits != Waits::default()).then(|| waits.into()), ..self }
+    }
+
+    /// The counts of two limiters of which a caller passes `first` on its way to this one, and is granted by this one.
+    pub(crate) fn behind(mut self, first: Self) -> Self {
+        let granted = self.granted;
+        self.add(first);
+        Self { granted, ..self }
+    }
+
+    /// The counts of two limiters as one, of which each is a part.
+    pub(crate) fn and(self, second: Self) -> Self {
+        let counts = [self.waits(), second.waits()];
+        let mut both = second.behind(self);
+        if let Some(waits) = &mut both.waits {
+            waits.limited_by = Waits::default().limited_by;
+            for (index, count) in counts.into_iter().enumerate() {
+                waits.limited_by[index] = (Some(Part::new(index, 2)), count);
+            }
+        }
+        both
+    }
+
+    /// The waits that were counted since `earlier`.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn waits_since(&self, earlier: &Self) -> Self {
+        let mut later = self.clone();
+        if let (Some(later), Some(earlier)) = (&mut later.waits, &earlier.waits) {
+            later.buckets.iter_mut().zip(earlier.buckets).for_each(|(count, old)| *count -= old);
+            let limits = later.limited_by.iter_mut().zip(earlier.limited_by);
+            limits.for_each(|((_, count), (_, old))| *count -= old);
+        }
+        later
     }
 }
 

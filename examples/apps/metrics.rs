@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tollgate::metrics::Publisher;
 use tollgate::{
     InFlight, KeyedRateLimiter, Rate, RateLimiter, SlidingWindowLog, SmoothBursty, Stats,
-    TokenBucket, Waits,
+    TokenBucket,
 };
 
 const RUN: Duration = Duration::from_secs(4);
@@ -93,11 +93,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         "\n{:>8} {:>8} {:>8} {:>9} {:>7} {:>9} {:>9}",
         "limiter", "granted", "refused", "given up", "waited", "p50", "p99"
     );
-    show("search", search.stats(), &search.waits());
-    show("uploads", uploads.stats(), &uploads.waits());
-    show("users", users.stats(), &users.waits());
+    show("search", &search.stats());
+    show("uploads", &uploads.stats());
+    show("users", &users.stats());
     println!();
-    for (part, calls) in search.waits().limited_by() {
+    for (part, calls) in search.stats().limited_by() {
         println!("search: {calls} calls waited for {part}");
     }
     println!("\nwhat Prometheus scrapes, in part:");
@@ -109,13 +109,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn show(limiter: &str, stats: Stats, waits: &Waits) {
+fn show(limiter: &str, stats: &Stats) {
     let Stats { granted, refused, given_up, .. } = stats;
-    let quantile =
-        |q| waits.quantile(q).map_or("-".to_owned(), |wait| format!("{} ms", wait.as_millis()));
+    let quantile = |q| {
+        stats.wait_quantile(q).map_or("-".to_owned(), |wait| format!("{} ms", wait.as_millis()))
+    };
     let (p50, p99) = (quantile(0.5), quantile(0.99));
     println!(
         "{limiter:>8} {granted:>8} {refused:>8} {given_up:>9} {:>7} {p50:>9} {p99:>9}",
-        waits.count()
+        stats.waits()
     );
 }

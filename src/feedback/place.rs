@@ -11,13 +11,13 @@ use super::gate::Gate;
 use super::observer::Feedback;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::limiter::and::pass::{InTurn, counts};
+use crate::limiter::and::pass::InTurn;
 use crate::limiter::{Around, Ask, Granted, Limiter, Stages, sealed::Sealed};
 #[cfg(feature = "metrics")]
 use crate::observe::Observe;
 use crate::policy::{Limit, Quota};
 use crate::rate_limiter::RateLimiter;
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
 use crate::wait_queue::End;
 
 /// A caller in one of the two queues.
@@ -130,12 +130,7 @@ impl<L: Limiter + 'static> Limiter for Feedback<L> {
 
     /// Includes callers that were refused or left at the gate.
     fn stats(&self) -> Stats {
-        counts(self.shared.gate.stats(), self.limiter().stats())
-    }
-
-    /// A caller that waited for the server and then for the limiter counts twice.
-    fn waits(&self) -> Waits {
-        self.limiter().waits().with(&self.shared.gate.waits())
+        self.limiter().stats().behind(self.shared.gate.stats())
     }
 
     fn clock(&self) -> &Clock {
@@ -153,8 +148,7 @@ impl<L: Limiter + 'static> Limiter for Feedback<L> {
         let rate = move || shared.upgrade()?.state.lock().learner.rate();
         Box::new(move || {
             let (gate, mut seen) = (gate(), limiter());
-            seen.stats = counts(gate.stats, seen.stats);
-            seen.waits = seen.waits.with(&gate.waits);
+            seen.stats = seen.stats.behind(gate.stats);
             seen.waiting += gate.waiting;
             seen.rate = seen.rate.into_iter().chain(rate()).min();
             seen.is_last |= gate.is_last;

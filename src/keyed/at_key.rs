@@ -18,7 +18,7 @@ use crate::observe::Event;
 use crate::observe::Observe;
 use crate::policy::{Limit, Policy, Quota};
 use crate::rate_limiter::{Grant, RateLimiter};
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
 use crate::wait_queue::End;
 
 /// One key of a [`KeyedRateLimiter`]: a [`Limiter`] with the methods of a [`RateLimiter`]; see
@@ -386,10 +386,6 @@ where
 
     fn stats(&self) -> Stats {
         self.limiter.stats()
-    }
-
-    fn waits(&self) -> Waits {
-        self.limiter.waits()
     }
 
     fn clock(&self) -> &Clock {

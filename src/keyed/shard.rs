@@ -298,8 +298,9 @@ impl<K: Hash, P: Policy> Shard<K, P> {
 
     /// The counts of all keys without a limiter.
     pub(super) fn stats(&self) -> Stats {
-        let granted = self.stats.granted + self.id.count(self.shards) - self.free;
-        Stats { granted, ..self.stats }
+        let mut stats = self.stats.clone();
+        stats.granted += self.id.count(self.shards) - self.free;
+        stats
     }
 
     /// Another call comes before the last grant is dropped.

@@ -172,7 +172,7 @@ impl<K: Hash + Eq + Send + 'static, P: Policy> Table<K, P> {
             stats.add(counts);
             lines.iter().for_each(|line| stats.add(line.stats()));
         }
-        stats
+        stats.with(&self.common.observer.waits)
     }
 }
 

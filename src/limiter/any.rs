@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::observe::Observe;
 use crate::part::Part;
 use crate::policy::{Cost, Limit, Quota};
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
 use crate::wait_queue::End;
 
 /// Any [`Limiter`], without its type: for a struct field, a table of limits, or middleware.
@@ -128,7 +128,6 @@ without_a_type! {
         queue_len() -> usize;
         queued_permits() -> u64;
         stats() -> Stats;
-        waits() -> Waits;
         clock() -> &Clock;
         name() -> Option<&str>;
         #[cfg(feature = "metrics")]

@@ -19,7 +19,7 @@ use crate::limiter::{Acquire, Ask, Limiter, Queue, sealed::Sealed};
 use crate::observe;
 use crate::observe::Event;
 use crate::policy::{Asked, Cost, Limit, PolicyExt, Quota};
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::wait_queue::{End, WaiterId};
 
@@ -325,10 +325,6 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
         self.keys.total().0
     }
 
-    fn waits(&self) -> Waits {
-        self.shared.context.observer.waits()
-    }
-
     fn clock(&self) -> &Clock {
         &self.shared.context.clock
     }
@@ -340,8 +336,7 @@ impl<P: Scripted, C: Connection> Limiter for RedisRateLimiter<P, C> {
             let (stats, waiting) = keys.total();
             let counters = *keys.context.counters.lock();
             let redis = Some([counters.requests, counters.failed, counters.without_redis]);
-            let waits = keys.context.observer.waits();
-            observe::Observation { stats, waiting, redis, waits, rate, ..Default::default() }
+            observe::Observation { stats, waiting, redis, rate, ..Default::default() }
         })
     }
 

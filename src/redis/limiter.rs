@@ -17,7 +17,7 @@ use crate::error::{Error, store::StoreError};
 use crate::limiter::Limiter;
 use crate::observe::Event;
 use crate::policy::{Policy, PolicyExt, Quota, Rated};
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
 use crate::units::Rate;
 use crate::wait_queue::End;
 
@@ -163,13 +163,9 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             queue_len() -> usize;
 
             /// Returns what this process has granted and refused at all keys, with Redis and without it, those of forgotten
-            /// keys included.
+            /// keys included; and how long its callers waited, and for which limit of the policy.
             #[must_use]
             stats() -> Stats;
-
-            /// How long callers of this process waited at all keys, and for which limit of the policy.
-            #[must_use]
-            waits() -> Waits;
         }
     }
 
@@ -289,10 +285,11 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
         self.shared.with_lock(|line| line.agreement.policy.clone())
     }
 
-    /// Returns what this process has granted and refused at this key, while it is in [memory](Self::len).
+    /// Returns what this process has granted and refused at this key, while it is in [memory](Self::len). Waits are
+    /// counted for all keys together.
     #[must_use]
     pub fn key_stats(&self) -> Stats {
-        self.shared.with_lock(|line| line.stats)
+        self.shared.with_lock(|line| line.stats.clone())
     }
 
     /// Returns the request counters, all keys together.

@@ -106,9 +106,10 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
     /// The counts of all keys, and their waiters.
     pub(super) fn total(&self) -> (Stats, usize) {
         let lines = self.lines.lock();
-        lines.round.iter().fold((lines.dropped, 0), |(mut stats, waiting), key| {
+        let stats = lines.dropped.clone().with(&self.context.observer.waits);
+        lines.round.iter().fold((stats, 0), |(mut stats, waiting), key| {
             let line = key.line.lock();
-            stats.add(line.stats);
+            stats.add(line.stats.clone());
             (stats, waiting + line.roster.len())
         })
     }
@@ -134,7 +135,7 @@ impl<P: Scripted, C: Connection> Lines<P, C> {
             return false;
         }
         self.by_key.remove(&line.key);
-        self.dropped.add(line.line.lock().stats);
+        self.dropped.add(line.line.lock().stats.clone());
         if self.round.len() < self.round.capacity() / 8 {
             self.by_key.shrink_to(2 * self.round.len());
             self.round.shrink_to(2 * self.round.len());

@@ -48,11 +48,11 @@ fn a_wait_names_the_part_of_the_policy() {
         "waited for 58s (limit 2 of 2, sliding-window-log)",
     ];
     assert_eq!(seen.take(), expected);
-    let waits = limiter.waits();
+    let waits = limiter.stats();
     let limited_by: Vec<_> = waits.limited_by().map(|(part, n)| (part.to_string(), n)).collect();
     let expected = [("limit 1 of 2, smooth-bursty", 2), ("limit 2 of 2, sliding-window-log", 1)];
     assert_eq!(limited_by, expected.map(|(part, n)| (part.to_owned(), n)));
-    assert_eq!(waits.count(), 3);
+    assert_eq!(waits.waits(), 3);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn async_timed_owned_and_reserved_callers_are_reported_alike() {
     assert!(limiter.try_acquire(1).is_err());
     assert!(limiter.try_acquire_timeout(1, SECOND / 2).now_or_never().expect("at once").is_err());
     assert_eq!(seen.take(), [""; 0], "refusals");
-    assert_eq!(limiter.waits().count(), 5);
+    assert_eq!(limiter.stats().waits(), 5);
 }
 
 /// A future that was granted and is dropped without being polled again has not taken its grant.
@@ -90,7 +90,7 @@ fn a_caller_that_leaves_has_not_waited() {
     assert!((&mut acquire).now_or_never().is_none());
     clock.advance(SECOND);
     drop(acquire);
-    assert_eq!((seen.take().len(), limiter.waits().count()), (0, 0));
+    assert_eq!((seen.take().len(), limiter.stats().waits()), (0, 0));
     assert_eq!(limiter.stats().given_up, 1);
 }
 
@@ -126,10 +126,10 @@ fn all_keys_report_to_one_listener() {
     limiter.set_policies(|_| TokenBucket::new(Rate::per_second(3.0), 2));
     let changed = "the policy was changed";
     assert_eq!(seen.take(), ["waited for 2s", "paused for 1s", changed, changed]);
-    assert_eq!(limiter.waits().count(), 3);
+    assert_eq!(limiter.stats().waits(), 3);
     clock.advance(60 * SECOND);
     limiter.remove_idle();
-    assert_eq!((limiter.waits().count(), limiter.stats().pauses), (3, 1), "keys are forgotten");
+    assert_eq!((limiter.stats().waits(), limiter.stats().pauses), (3, 1), "keys are forgotten");
 }
 
 /// It runs without a lock.

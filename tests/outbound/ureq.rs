@@ -3,9 +3,8 @@
 use std::io::Read;
 use std::time::Duration;
 
-use tollgate::RateLimit;
 use tollgate::feedback::{Feedback, Servers};
-use tollgate::{Error, InFlight, ManualClock, Rate, RateLimiter, SmoothBursty};
+use tollgate::{Error, InFlight, ManualClock, Rate, RateLimit, RateLimiter, SmoothBursty};
 use ureq::http::{Request, Response};
 use ureq::middleware::MiddlewareNext;
 use ureq::{Agent, Body, SendBody};

@@ -120,7 +120,7 @@ impl<L: Limiter<Cost = u32, Owned: Queue<Grant: 'static>> + 'static> Subject for
 
     fn look(&self, n: u32) {
         let _ = at_once(Limiter::would_wait(self, n));
-        let _ = (self.queued_permits(), self.waits(), format!("{self:?}"));
+        let _ = (self.queued_permits(), format!("{self:?}"));
     }
 
     fn queue_len(&self) -> usize {

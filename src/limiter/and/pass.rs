@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::observe::{Observation, Observe};
 use crate::part::Part;
 use crate::policy::{Limit, Quota};
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
 use crate::units::Nanos;
 use crate::unwinding::in_drop;
 use crate::wait_queue::End;
@@ -135,13 +135,6 @@ impl<A: Limiter + 'static, B: Limiter<Cost = A::Cost> + 'static>
     }
 }
 
-/// The counts of both.
-pub(crate) fn counts(mut first: Stats, second: Stats) -> Stats {
-    first.add(second);
-    first.granted = second.granted;
-    first
-}
-
 impl<A: Limiter + 'static, B: Limiter<Cost = A::Cost> + 'static> Sealed for And<A, B> {}
 
 impl<A: Limiter + 'static, B: Limiter<Cost = A::Cost> + 'static> Around for And<A, B> {
@@ -196,11 +189,7 @@ impl<A: Limiter + 'static, B: Limiter<Cost = A::Cost> + 'static> Limiter for And
     }
 
     fn stats(&self) -> Stats {
-        counts(self.first.stats(), self.second.stats())
-    }
-
-    fn waits(&self) -> Waits {
-        self.first.waits().and(&self.second.waits())
+        self.first.stats().and(self.second.stats())
     }
 
     fn clock(&self) -> &Clock {
@@ -217,8 +206,7 @@ impl<A: Limiter + 'static, B: Limiter<Cost = A::Cost> + 'static> Limiter for And
         Box::new(move || {
             let (first, second) = (first(), second());
             Observation {
-                stats: counts(first.stats, second.stats),
-                waits: first.waits.and(&second.waits),
+                stats: first.stats.and(second.stats),
                 waiting: first.waiting + second.waiting,
                 rate: first.rate.into_iter().chain(second.rate).min(),
                 permits: first.permits.into_iter().chain(second.permits).min(),

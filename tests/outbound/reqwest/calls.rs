@@ -14,9 +14,10 @@ use reqwest_middleware::ClientBuilder;
 use reqwest_retry::RetryTransientMiddleware;
 use reqwest_retry::policies::ExponentialBackoff;
 use tokio::sync::{mpsc, oneshot};
-use tollgate::RateLimit;
 use tollgate::reqwest::take_grant;
-use tollgate::{InFlight, ManualClock, Rate, RateLimiter, SlidingWindowLog, TokenBucket};
+use tollgate::{
+    InFlight, ManualClock, Rate, RateLimit, RateLimiter, SlidingWindowLog, TokenBucket,
+};
 
 use super::{answered, client, refusal};
 use crate::support::serve;

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use reqwest_middleware::{ClientWithMiddleware, RequestBuilder};
-use tollgate::RateLimit;
 use tollgate::reqwest::LimitName;
 use tollgate::{
-    AnyRateLimiter, KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters,
+    AnyRateLimiter, KeyedRateLimiter, Limits, ManualClock, RateLimit, RateLimiter, RateLimiters,
     SlidingWindowLog, Unlimited,
 };
 

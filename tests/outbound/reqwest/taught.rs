@@ -10,11 +10,10 @@ use reqwest::{Request, Response};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Next};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tollgate::RateLimit;
 use tollgate::feedback::{Dialect, Dialects, Feedback, Servers, Verdict};
 use tollgate::{
-    AnyRateLimiter, InFlight, KeyedRateLimiter, Limits, ManualClock, RateLimiter, RateLimiters,
-    SlidingWindowLog, Unlimited,
+    AnyRateLimiter, InFlight, KeyedRateLimiter, Limits, ManualClock, RateLimit, RateLimiter,
+    RateLimiters, SlidingWindowLog, Unlimited,
 };
 
 use super::{client, refusal};

@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tollgate::feedback::{Answer, Dialects, Unit};
-use tollgate::RateLimit;
-use tollgate::{Limits, RateLimiters};
+use tollgate::{Limits, RateLimit, RateLimiters};
 
 use crate::setup::Request;
 
