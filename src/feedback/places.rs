@@ -6,8 +6,8 @@
 //! is the rate at the higher one times the time at the lower one: `high * time(low) / time(high)`, between both.
 //!
 //! ```text
-//!            80 answers a place, or            its mean                its mean
-//!            times that changed               is known                is known
+//!            80 rounds, or                    its mean               as many calls
+//!            a lower rate                     is known               are measured
 //!    STAY ---------------------------> LOW -------------------> HIGH -----------> STAY
 //!     ^                                 ^                         | the right number is
 //!     | a refusal: never above          +-------------------------+ further off: a wider pair
@@ -15,8 +15,12 @@
 //!
 //! Both times are of the last seconds, so a server that is slow by itself does not lower the number, which the least time of
 //! a longer past would do. A mean is known when chance is small beside the distance of the pair, so calls that all
-//! take as long need a few rounds, and others up to `SAMPLE` answers. What did not end well counts by the time that it took,
+//! take as long need two rounds, and others up to `SAMPLE` answers. What did not end well counts by the time that it took,
 //! but not as an answer.
+//!
+//! A place too many hurts: if all calls take as long, workers become free together, and the call too many waits for a whole
+//! one. So the higher number lasts a few rounds of eighty, which less than one call in a hundred meets, and a stay is rounded
+//! down.
 //!
 //! BBR (Cardwell and others, 2016) sets its window by rate times time. Vegas (Brakmo and others, 1994) and Gradient2 of
 //! Netflix's concurrency-limits compare with a time of the past. The thread pool of .NET (Hellerstein and others, 2008) climbs
@@ -33,17 +37,20 @@ const UP: f64 = 1.1;
 const DOWN: f64 = 1.15;
 const WIDEST: f64 = 2.0;
 
-/// A mean is known once its error is this part of the distance, of logarithms; or after so many answers.
+/// The lower mean is known once its error is this part of the distance, of logarithms; or after so many answers.
 const KNOWN: f64 = 0.16;
 const SAMPLE: f64 = 150.0;
 /// Times vary: somewhat too many places cost little, and too few cost answers. This many errors of the mean are added.
 const ERRORS: f64 = 1.2;
 
-/// The answers of a place between two pairs, and the longest time unless the last pair changed the number by less than
-/// `SETTLED`; shorter if the times of calls change by `CHANGE`, and by `SURE` errors.
+/// So near an end of the pair the right number may be beyond it.
+const NEAR: f64 = 1.02;
+
+/// Between two pairs each place has so many answers, or fewer if the last pair was wide or changed the number by more than
+/// `SETTLED`. The next pair comes at once if the time between two answers grows by `CHANGE`, and by `SURE` errors.
 const ROUNDS: f64 = 80.0;
+const FEW_ROUNDS: f64 = 10.0;
 const SETTLED: f64 = 0.05;
-const LONGEST: Duration = Duration::from_secs(5);
 const CHANGE: f64 = 1.3;
 const SURE: f64 = 4.0;
 
@@ -91,6 +98,18 @@ impl Times {
         self.sum / self.good.max(0.5)
     }
 
+    /// Of any call.
+    fn any(&self) -> f64 {
+        self.sum / self.calls.max(1.0)
+    }
+
+    /// So far all counts half.
+    fn fade(&mut self) {
+        for sum in [&mut self.sum, &mut self.squares, &mut self.calls, &mut self.good] {
+            *sum *= 0.5;
+        }
+    }
+
     /// The standard error of the mean, as a part of it.
     fn error(&self) -> f64 {
         let spread = self.squares * self.calls / (self.sum * self.sum) - 1.0;
@@ -106,7 +125,7 @@ pub(super) struct Places {
     /// How many are in force.
     level: u32,
     phase: Phase,
-    /// Calls that were sent earlier say nothing of this phase.
+    /// A round after its begin. Calls that were sent earlier say nothing of this phase.
     began: Nanos,
     times: Times,
     /// Calls that were sent while other places were free, and the most places that were taken then.
@@ -116,10 +135,8 @@ pub(super) struct Places {
     down: f64,
     /// The lower number of the pair, and its times.
     low: (f64, Times),
-    /// The last pair hardly changed the number.
-    is_settled: bool,
-    /// The time per place, at the end of the last stay.
-    stayed: Option<f64>,
+    /// The time between two answers at the end of the last stay. Infinite while the number is new.
+    gap: f64,
     /// A refusal leaves no more, until a time.
     cap: u32,
     capped_until: Nanos,
@@ -134,6 +151,7 @@ impl Places {
             up: WIDEST,
             down: 1.0,
             cap: u32::MAX,
+            gap: f64::INFINITY,
             ..Self::default()
         };
         places.enter(Phase::Low, now);
@@ -152,17 +170,24 @@ impl Places {
     }
 
     fn enter(&mut self, phase: Phase, now: Nanos) {
-        let level = match phase {
-            // A little down: calls that all take as long queue from the first place too many on.
-            Phase::Stay => self.n - 0.3,
-            Phase::Low => self.n / self.down,
-            Phase::High => (self.n * self.up).max(self.low.0 + 1.0),
-        };
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it saturates
-        let level = level.round() as u32;
+        let level = self.number(phase) as u32;
         self.level = level.clamp(1, self.cap);
-        (self.phase, self.began) = (phase, now);
+        // Calls of the first round do not meet the whole queue, or still meet the last one.
+        let round = Duration::from_secs_f64(self.times.any());
+        (self.phase, self.began) = (phase, now.saturating_add(round));
         (self.times, self.few, self.most) = (Times::default(), 0.0, 0);
+    }
+
+    /// The places of a phase.
+    fn number(&self, phase: Phase) -> f64 {
+        // A little down: calls that all take as long queue from the first place too many on.
+        let stay = (self.n - 0.3).round();
+        match phase {
+            Phase::Stay => stay,
+            Phase::Low => (self.n / self.down).round(),
+            Phase::High => (self.n * self.up).floor().max(stay + 1.0),
+        }
     }
 
     /// A call is over. `is_good`: the server took it.
@@ -191,23 +216,17 @@ impl Places {
         }
         match self.phase {
             Phase::Stay => self.stay(now),
-            _ if self.times.error() > KNOWN * self.distance() && calls < SAMPLE => {}
             Phase::Low => {
-                self.low = (level, self.times);
-                self.enter(Phase::High, now);
+                let distance = (self.number(Phase::High) / level).ln();
+                if self.times.error() <= KNOWN * distance || calls >= SAMPLE {
+                    self.low = (level, self.times);
+                    self.enter(Phase::High, now);
+                }
             }
+            // As many, since a queue makes times vary that are equal without it.
+            Phase::High if calls < self.low.1.calls => {}
             Phase::High => self.compare(now),
         }
-    }
-
-    /// Between the numbers of the pair, of logarithms.
-    fn distance(&self) -> f64 {
-        let level = f64::from(self.level);
-        let (low, high) = match self.phase {
-            Phase::High => (self.low.0, level),
-            _ => (level, (self.n * self.up).max(level + 1.0)),
-        };
-        (high / low).ln()
     }
 
     /// The callers do not need as many places as the higher number: it is what they need, if that is a pair.
@@ -216,7 +235,6 @@ impl Places {
         let is_pair = self.low.0 < f64::from(most) && most < self.level;
         self.enter(if is_pair { Phase::High } else { Phase::Stay }, now);
         (self.up, self.down) = (if is_pair { 1.0 } else { UP }, DOWN);
-        self.is_settled = false;
         self.level = if is_pair { most } else { self.level };
     }
 
@@ -225,21 +243,20 @@ impl Places {
             // A refusal says more than a pair.
             return;
         }
-        let level = f64::from(self.level);
-        let time = self.times.mean() / level;
-        let change = self.stayed.map_or(0.0, |stayed| (time / stayed).ln());
-        let has_changed = change.abs() > CHANGE.ln().max(SURE * self.times.error());
-        if has_changed && self.times.calls >= SAMPLE / 3.0 {
-            // The pool may be smaller by as much, or larger.
-            let factor = change.abs().exp().min(WIDEST);
-            *(if change > 0.0 { &mut self.down } else { &mut self.up }) = factor;
-        } else if self.times.calls < ROUNDS * level
-            && (self.is_settled || now.since(self.began) < LONGEST)
+        let (calls, gap) = (self.times.calls, self.times.mean() / f64::from(self.level));
+        let rounds = if self.gap.is_finite() { ROUNDS } else { FEW_ROUNDS };
+        if now.since(self.began).as_secs_f64() > rounds * self.times.any() {
+            self.gap = gap;
+            self.enter(Phase::Low, now);
+        } else if calls >= SAMPLE / 3.0
+            && gap > self.gap * CHANGE.max((SURE * self.times.error()).exp())
         {
-            return;
+            // The pool may be smaller.
+            self.down = WIDEST;
+            self.enter(Phase::Low, now);
+        } else if calls >= SAMPLE {
+            self.times.fade();
         }
-        self.stayed = Some(time);
-        self.enter(Phase::Low, now);
     }
 
     /// Both numbers of a pair are measured.
@@ -250,17 +267,21 @@ impl Places {
         if high > low {
             let right = (high * times.mean() / self.times.mean()).clamp(low, high);
             let n = (right * (1.0 + ERRORS * times.error())).max(1.0);
-            self.is_settled = (n / self.n).ln().abs() < SETTLED;
+            let was_wide = self.up > UP || self.down > DOWN;
+            let is_settled = !was_wide && (n / self.n).ln().abs() < SETTLED;
             // Small changes are mostly chance.
-            self.n = if self.is_settled { (n * self.n).sqrt() } else { n };
-            // Near an end of the pair the right number may be beyond it.
-            let part = (right / low).ln() / self.distance();
+            self.n = if is_settled { (n * self.n).sqrt() } else { n };
+            if !is_settled {
+                self.gap = f64::INFINITY;
+            }
             let wider = |factor: f64| (factor * factor).min(WIDEST);
-            (self.up, self.down) = match part {
-                ..0.1 => (UP, wider(self.down.max(DOWN))),
+            (self.up, self.down) = if NEAR * n > high {
                 // Unless the callers need no more.
-                0.75.. => (wider(self.up).max(UP), DOWN),
-                _ => (UP, DOWN),
+                (wider(self.up).max(UP), DOWN)
+            } else if right < NEAR * low {
+                (UP, wider(self.down.max(DOWN)))
+            } else {
+                (UP, DOWN)
             };
             if self.up > UP || self.down > DOWN {
                 next = Phase::Low;
@@ -280,7 +301,7 @@ impl Places {
         if cap < self.cap {
             self.cap = cap;
             self.n = f64::from(cap);
-            (self.up, self.down, self.stayed) = (UP, DOWN, None);
+            (self.up, self.down, self.gap) = (UP, DOWN, f64::INFINITY);
         }
         if self.level > self.cap {
             self.enter(Phase::Stay, now);

@@ -184,6 +184,18 @@ fn a_pool_of_workers_is_found() {
 }
 
 /// All callers go at first. Their times are ten times as long, so each look takes longer too: up to a minute in all.
+/// Workers that all take as long are free together, so a single place too many takes some calls twice as long: only few calls
+/// may meet one. As `./tests/servers/run pool`.
+#[test]
+fn a_pool_whose_calls_take_equally_long_has_no_tail() {
+    for delay in [0.001, 0.002, 0.003] {
+        let workers = |now| if now < 60.0 { 20 } else { 10 };
+        let pool = Pool { workers, takes: |_| 0.2, delay, end: 100.0, ..TEN };
+        is_found("slow, even", pool, 8, 20, (20.0, 60.0), WANTED);
+        is_found("slow, even, half", pool, 8, 10, (70.0, 100.0), WANTED);
+    }
+}
+
 #[test]
 fn a_start_that_is_far_too_high_is_found_out() {
     is_found("from 100", RANDOM, 100, 10, (40.0, 60.0), (0.9, 2.0));
