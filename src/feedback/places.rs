@@ -21,10 +21,6 @@
 //! A place too many hurts: if all calls take as long, workers become free together, and the call too many waits for a whole
 //! one. So the higher number lasts a few rounds of eighty, which less than one call in a hundred meets, and a stay is rounded
 //! down.
-//!
-//! BBR (Cardwell and others, 2016) sets its window by rate times time. Vegas (Brakmo and others, 1994) and Gradient2 of
-//! Netflix's concurrency-limits compare with a time of the past. The thread pool of .NET (Hellerstein and others, 2008) climbs
-//! by pairs.
 
 use std::time::Duration;
 
@@ -45,7 +41,6 @@ const ERRORS: f64 = 1.2;
 
 /// So near an end of the pair the right number may be beyond it.
 const NEAR: f64 = 1.02;
-
 /// Between two pairs each place has so many answers, or fewer if the last pair was wide or changed the number by more than
 /// `SETTLED`. The next pair comes at once if the time between two answers grows by `CHANGE`, and by `SURE` errors.
 const ROUNDS: f64 = 80.0;
@@ -239,8 +234,8 @@ impl Places {
     }
 
     fn stay(&mut self, now: Nanos) {
+        // A refusal says more than a pair.
         if self.level >= self.cap {
-            // A refusal says more than a pair.
             return;
         }
         let (calls, gap) = (self.times.calls, self.times.mean() / f64::from(self.level));

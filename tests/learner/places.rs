@@ -188,7 +188,7 @@ fn a_pool_of_workers_is_found() {
 /// may meet one. As `./tests/servers/run pool`.
 #[test]
 fn a_pool_whose_calls_take_equally_long_has_no_tail() {
-    for delay in [0.001, 0.002, 0.003] {
+    for delay in [0.002, 0.003, 0.004] {
         let workers = |now| if now < 60.0 { 20 } else { 10 };
         let pool = Pool { workers, takes: |_| 0.2, delay, end: 100.0, ..TEN };
         is_found("slow, even", pool, 8, 20, (20.0, 60.0), WANTED);
