@@ -5,11 +5,11 @@
 //! the connection is cut.
 
 use std::io::Cursor;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use redis::{ErrorKind, Parser, RedisError, Value};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
@@ -75,7 +75,7 @@ impl Connection for Wire {
         Ok(reply)
     }
 
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
         // The alarm of a key may ring when the runtime is gone.
         if let Ok(runtime) = Handle::try_current() {
             let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
