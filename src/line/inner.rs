@@ -163,7 +163,6 @@ pub(super) struct Waiting<P: Policy> {
 struct Resumed<S> {
     /// As if the pause had ended at `until`, the time of the last change.
     state: S,
-    began: Nanos,
     until: Nanos,
 }
 
@@ -655,9 +654,9 @@ impl<P: Policy> Inner<P> {
         let Self { policy, state, waiting, .. } = self;
         let result = change(policy, state, self.charges_from.max(now));
         if let Some(resumed) = waiting.as_mut().and_then(|waiting| waiting.resumed.as_mut()) {
-            let Resumed { state, began, until } = resumed;
+            let Resumed { state, until } = resumed;
             // A pause that has taken no time discards nothing.
-            if now != *began {
+            if now != *until {
                 policy.pause(state, *until, now);
             }
             change(policy, state, now);
@@ -746,7 +745,7 @@ impl<P: Policy> Inner<P> {
         self.policy.pause(&mut self.state, now, until);
         self.stats.pauses += u64::from(until > self.charges_from);
         if let Some(state) = before {
-            self.waiting().resumed = Some(Resumed { state, began: now, until: now });
+            self.waiting().resumed = Some(Resumed { state, until: now });
         }
         self.moved(until);
     }

@@ -87,6 +87,8 @@ pub(crate) struct Driver<'a, P: Conforms, S: Subject<P::Policy>> {
     /// The end of each pause, and the number of calls decided before it.
     pub(crate) pauses: Vec<(Time, u32)>,
     pub(crate) callers: Vec<Option<Caller<'a, CostOf<P>>>>,
+    /// See [`History::debts`].
+    debts: Vec<Granted>,
 }
 
 /// Runs all steps and hands the callers over, all of them settled as far as they can be.
@@ -153,6 +155,7 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
             longer: 0,
             pauses: Vec::new(),
             callers: Vec::new(),
+            debts: Vec::new(),
         }
     }
 
@@ -185,7 +188,8 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
         let mut all: Vec<_> = asked.filter_map(granted).collect();
         all.sort_by_key(|grant| grant.turn);
         let (versions, longer) = (self.versions.clone(), self.longer);
-        History { all, versions, longer, slack: 0, resumed: None }
+        let debts = self.debts.clone();
+        History { all, debts, versions, longer, slack: 0, resumed: None }
     }
 
     pub(crate) fn take(&mut self, step: Step) {
@@ -304,10 +308,24 @@ impl<'a, P: Conforms, S: Subject<P::Policy>> Driver<'a, P, S> {
     }
 
     fn settle(&mut self, id: usize, n: u32) {
+        let (at, turn) = (self.now(), self.turns.load(Ordering::Relaxed));
+        let &(.., version) = self.versions.last().expect("the first");
         let Some(caller) = &mut self.callers[id] else { return };
         if let (Some(grant), None) = (&mut caller.grant, caller.settled) {
             grant.settle(P::cost(n)).expect("within the horizon");
             caller.settled = Some(n);
+            if n > caller.n {
+                let (dropped, given_back) = (None, false);
+                self.debts.push(Granted {
+                    turn,
+                    dropped,
+                    at,
+                    n: 0,
+                    settled: 0,
+                    version,
+                    given_back,
+                });
+            }
         }
     }
 

@@ -30,6 +30,8 @@ impl Granted {
 pub(crate) struct History {
     /// In the order in which they were granted.
     pub(crate) all: Vec<Granted>,
+    /// When settlements charged more, which may begin a window: grants of nothing.
+    pub(crate) debts: Vec<Granted>,
     /// The versions of the policy, each with the turn and the time from which it was in force.
     pub(crate) versions: Vec<(u32, Time, usize)>,
     /// By how much a window may be longer by the clock of the callers, because that of the server went back; in a

@@ -118,6 +118,9 @@ pub(crate) trait Conforms: Debug + 'static {
     /// Whether the grant that begins a window of one rule may have to wait for another rule.
     const SHIFTS: bool = false;
 
+    /// Whether a pause makes later permits dearer if nothing is owed before it.
+    const COOLS: bool = false;
+
     /// Whether a refusal changes the state.
     const PUNISHES: bool = false;
 

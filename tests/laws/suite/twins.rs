@@ -90,10 +90,11 @@ pub(crate) fn a_leaver_delays_no_other_caller<P: Conforms, S: Subject<P::Policy>
         };
         let first = (came..leaves.len()).filter(depends).map(|id| ranks[id]).min();
         // Where one rule delays the grant that begins the window of another, a caller that the leaver let through may
-        // delay it too: the next window is later then.
+        // delay it too: the next window is later then. So may one that went before a pause in which the rule cools.
+        let cools = P::COOLS && steps.iter().any(|step| matches!(step, Step::Pause(_)));
         let is_shifted = |theirs: Time| {
             let let_through = |id: usize| is_earlier(id) && granted(leaves[id]) <= theirs;
-            P::SHIFTS && (0..leaves.len()).any(let_through)
+            (P::SHIFTS || cools) && (0..leaves.len()).any(let_through)
         };
         for id in (0..leaves.len()).filter(|&id| id != leaver) {
             prop_assert!(

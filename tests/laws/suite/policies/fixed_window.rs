@@ -103,7 +103,9 @@ fn kept(versions: &[Version], history: &History) -> Result<(), String> {
     let is_exact = history.longer == 0;
     let mut windows = vec![(None, 0)];
     let mut last = None;
-    for grant in &history.all {
+    let mut all: Vec<_> = history.debts.iter().chain(&history.all).collect();
+    all.sort_by_key(|grant| grant.turn);
+    for grant in all {
         let Version { limit, length, epoch } = versions[grant.version];
         let permits = u64::from(grant.cost());
         let begins =

@@ -163,6 +163,7 @@ impl Conforms for SmoothWarmingUp {
 
     const CATCHES_UP: bool = true;
     const PREPAID: bool = true;
+    const COOLS: bool = true;
     const SCALES: Scales = Scales::Rounded;
 
     fn version(Scale { rate, span, is_lean, .. }: Scale) -> BoxedStrategy<Version> {
