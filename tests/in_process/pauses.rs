@@ -154,3 +154,16 @@ fn nothing_is_whole_again_before_a_pause_ends() {
     }
     check(InFlight::new(10), 0);
 }
+
+/// The end of the pause was counted twice, and the second time took what the new policy had brought.
+#[test]
+fn a_policy_that_is_set_just_before_the_end_of_a_pause_keeps_what_it_brings() {
+    let clock = ManualClock::new();
+    let meter = |capacity| LeakyBucket::meter(Rate::per_second(1.0), capacity);
+    let limiter = RateLimiter::with_clock(meter(1), &clock);
+    limiter.pause_for(secs(9));
+    clock.advance(secs(1));
+    limiter.set_policy(meter(3));
+    limiter.resume();
+    assert_eq!(limiter.available(), 2);
+}
