@@ -44,7 +44,7 @@ pub use smooth_warming_up::SmoothWarmingUp;
 pub use token_bucket::TokenBucket;
 pub use unlimited::Unlimited;
 
-/// What a policy of your own may need: the types in the signatures of [`Policy`](crate::Policy). States and receipts of the
+/// What a policy of your own may need: the types in the signatures of [`Policy`]. States and receipts of the
 /// policies of this crate are `<P as Policy>::State` and `<P as Policy>::Receipt`.
 pub mod state {
     pub use super::rule::{Asked, Facts, Limit, PolicyExt, RuleEvent};
