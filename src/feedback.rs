@@ -48,15 +48,17 @@
 //!   by a quarter after few good calls, by 6 % after many. Calls that were acquired and not sent wait for the new
 //!   rate. Without [`start`](FeedbackBuilder::start) the first refusal only makes a rate: twice what the server accepted a
 //!   second in the last one or two minutes, because a higher one was never tested. So a client that goes on as before is
-//!   slowed by the second refusal. If the first one comes within a second, the rate doubles each second until the next one.
+//!   slowed only if more refusals follow. If the first one comes within a second, the rate doubles each second until the
+//!   next one.
 //! - **Good calls** that waited for the rate raise it: by 2.5 % a second at first, and by up to 20 % the longer none is
-//!   refused; by 0.8 % while the pace is near what the server is known to bear, and by 2 % up to 1.7 times that. A rate that is not used up does not move, so an idle
-//!   program does not drift.
+//!   refused; by 0.8 % while the pace is near what it was taken at before a refusal, and by 2 % up to 1.7 times that. A rate
+//!   that is not used up does not move, so an idle program does not drift.
 //! - **A client with more waiting calls sends faster**: its pace is its rate times the fourth root of the number of
 //!   waiting calls. Numbers above 25 count as 25. So programs that share a quota without knowing of each other end
 //!   at about the same time. [`Feedback::rate`] returns the pace.
-//! - **Six refusals in a row** are a window that is used up, and three are after many good calls: single calls go after 1,
-//!   1.6, 2.6, 4.1 .. 16 seconds, and the rate becomes what the last window took. After two, calls go one at a time.
+//! - **Six refusals in a row** are a window that is used up: single calls go after about 1, 1.6, 2.6, 4.1 .. 16 seconds, and
+//!   the rate becomes what the last window took, for which three are enough after many good calls. After two, calls go one
+//!   at a time.
 //! - **Failures** (a 5xx without a time, a connection that broke) say nothing of the rate while fewer than three of
 //!   twenty calls fail. Beside good calls they may be a limit: nginx refuses with a bare 503. So calls go more slowly for
 //!   about twenty calls. If fewer of them fail then, failures are refusals from now on, until a lower pace no longer heals
@@ -83,7 +85,7 @@
 //! - **After a refusal** (429, 503, and what the dialect says) the limiter is paused for all its callers, as long
 //!   as the server asks, but [at most an hour](FeedbackBuilder::max_wait). The [time that it
 //!   names](#how-long-to-wait) takes precedence over the reset of an exhausted window, as RFC 9110 and the IETF's
-//!   draft have it. Then calls go at the learned rate. If one is refused again, a named time was too short:
+//!   draft have it. Then calls go at the learned rate, and soon faster if many wait. If one is refused again, a named time was too short:
 //!   it doubles, up to the reset; or, if the server says nothing of windows, the rate falls. A time that was cut to whole
 //!   seconds, and so was too short twice, is taken for a second more from then on.
 //! - **While the server states what remains**, no more calls are under way than that. Until its answer

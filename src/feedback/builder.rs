@@ -121,8 +121,8 @@ impl<L: Limiter + 'static> FeedbackBuilder<L> {
     /// The rate at which the search for what the server bears begins. It doubles each second in which calls wait for
     /// it, until the server refuses one.
     ///
-    /// Without it calls go as the limiter says, until the server refuses one without a reason: what was learned can
-    /// only be less than the limit.
+    /// Without it calls go as the limiter says, until the server refuses one. The limiter inside stays in
+    /// force.
     pub fn start(mut self, rate: Rate) -> Self {
         self.options.search.start = rate.as_per_second();
         self
