@@ -21,8 +21,8 @@ type OfRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 /// [`max_wait`](Self::max_wait) or by the limiter's queue. The inner service must be `Clone`; a `Buffer` around it is. If only the
 /// answer shows the true cost, settle the grant from `ResponseBody::take_grant`.
 ///
-/// The closures see the request without its body: put what depends on it into the extensions (`with_extension` of reqwest). `C` is the type of the cost: `u32`,
-/// or a tuple's type.
+/// The closures see the request without its body: put what depends on it into the extensions
+/// (`with_extension` of reqwest). `C` is the type of the cost: `u32`, or a tuple's type.
 ///
 /// ```
 /// use tollgate::{KeyedRateLimiter, Rate, RateLimit, TokenBucket};
@@ -52,7 +52,7 @@ impl<C: Cost> RateLimit<C> {
     }
 
     /// The limiter that `choose` returns for a request, such as one of a key; with the feature `redis`, `limiter.at(key)` of a
-    /// `RedisRateLimiter` is one quota for a fleet. It learns if it is a `Feedback`, as that of `Servers` is.
+    /// `RedisRateLimiter` is one quota for a fleet. It learns if it is a `Feedback`, such as a limiter of `Servers`.
     #[must_use]
     pub fn by<L: Limiter<Cost = C> + 'static>(
         choose: impl Fn(&Parts) -> L + Send + Sync + 'static,

@@ -161,7 +161,7 @@ pub trait Limiter: Queue + Clone + fmt::Debug + Send + Sync {
     /// **Places in flight can deadlock**: if some callers take a place of `a` and then one of `b`, and others a place of `b`
     /// and then one of `a`, each may wait for a place that the other one holds. Take them in the same order everywhere.
     ///
-    /// `quota` has the smaller numbers and the longer times of both, and counts are those of both together, but `granted` is what
+    /// `quota` has the smaller numbers and the longer times of both, and counts are sums, but `granted` is what
     /// the second granted; a caller that waited twice counts twice among the waits. `name` and `clock` are those of the first.
     /// `pause_for`, `resume`, `reset`, `close` and `drain` change the first only, as others may share the second. A part (of an
     /// error, or `limited_by`) is limit 1 of 2 or limit 2 of 2.

@@ -6,7 +6,7 @@
 //! Caller::decide ── Line::decide ─┬─ a rate whose word is open: Word::attempt ────────── granted or refused
 //!                                 └─ no rate: inner::decide, under the mutex ─────────── granted or refused
 //!      │ neither: callers wait, a pause, a rate whose word is locked or absent
-//! Line::enter ── Inner::enter ────┬─ nobody ahead, by the state ──────────────────────── granted or refused
+//! Line::enter ── Inner::enter ────┬─ no waiter ahead, by the state ───────────────────── granted or refused
 //!                                 └─ WaitQueue::join; the task sleeps
 //!      │ any use of the mutex, and the clock's alarm for the next grant (Line::on_alarm)
 //! Inner::pump ── grant_due ────────  the head, as of the time at which it was ready ──── granted

@@ -26,7 +26,8 @@
 //! | `per_name` | none: all requests without a [`LimitName`] share one limit | any names |
 //!
 //! [`Limits::named`](crate::Limits::named) says how names are written. [`LimitName`] gives a request another name, whatever the
-//! limits are per. With [`RateLimit::by`](crate::RateLimit::by) the program finds the limiter of a request by itself, such as that of an API key.
+//! limits are per. With [`RateLimit::by`](crate::RateLimit::by) the program finds the limiter of a request
+//! by itself, such as the one of an API key.
 //!
 //! HTTP and HTTPS are one host. A route has one limit for all its hosts and ids; requests of no listed route share the limit of
 //! their host.
@@ -44,8 +45,8 @@
 //! The middleware [learns](crate::feedback) from responses: a 429 or 503 pauses the requests to that host, and no
 //! more are sent than the server says remain. A refused request's response is returned like any other.
 //! It belongs to the host that said it, and to the bucket that it named: see [`Servers`](crate::feedback::Servers).
-//! [`RateLimit::limits_with`](crate::RateLimit::limits_with) has options, and [`RateLimit::by`](crate::RateLimit::by) learns nothing that its limiter does not learn. Errors of the
-//! connection and timeouts count as calls that [failed](crate::feedback::Call::failed).
+//! [`RateLimit::limits_with`](crate::RateLimit::limits_with) has options, and [`RateLimit::by`](crate::RateLimit::by) learns only
+//! what its limiter learns. Errors of the connection and timeouts count as calls that [failed](crate::feedback::Call::failed).
 //!
 //! Of a 429 or 503 in JSON, and for a program that [judges](crate::feedback::FeedbackBuilder::judge) of all responses of 400
 //! and above, the body is read before the response is returned, which has the same body. If it breaks off, the request

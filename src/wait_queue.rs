@@ -215,8 +215,15 @@ impl<T: Waits> WaitQueue<T> {
         self.len
     }
 
-    /// Tenants take turns if this caller comes for one. Those that wait count as callers without a tenant.
+    /// Tenants take turns if this caller comes for one and others wait, who count as callers without a tenant: so it is judged
+    /// among them. A caller that is refused while no other waits begins no turns.
     pub(crate) fn take_turns_for(&mut self, place: &Place) {
+        if self.len > 0 {
+            self.begin_turns_for(place);
+        }
+    }
+
+    fn begin_turns_for(&mut self, place: &Place) {
         if let (Some(tenant), None) = (place.tenant, &self.tenants) {
             self.tenants = Some((tenant.take_turns)(mem::take(&mut self.order)));
         }
@@ -251,6 +258,7 @@ impl<T: Waits> WaitQueue<T> {
         deadline: Option<Nanos>,
         waker: Option<Waker>,
     ) -> WaiterId {
+        self.begin_turns_for(place);
         let waker = waker.unwrap_or_else(|| no_waker().clone());
         let &Place { arrival, tenant, permits, .. } = place;
         let rank = self.joined;

@@ -33,7 +33,7 @@ const UP: f64 = 1.1;
 const DOWN: f64 = 1.15;
 const WIDEST: f64 = 2.0;
 
-/// The lower mean is known once its error is this part of the distance, of logarithms; or after so many answers.
+/// The lower mean is known once its error is this part of the distance, of logarithms; or after this many answers.
 const KNOWN: f64 = 0.16;
 const SAMPLE: f64 = 150.0;
 /// Times vary: somewhat too many places cost little, and too few cost answers. This many errors of the mean are added.
@@ -41,7 +41,7 @@ const ERRORS: f64 = 1.2;
 
 /// So near an end of the pair the right number may be beyond it.
 const NEAR: f64 = 1.02;
-/// Between two pairs each place has so many answers, or fewer if the last pair was wide or changed the number by more than
+/// Between two pairs each place has this many answers, or fewer if the last pair was wide or changed the number by more than
 /// `SETTLED`. The next pair comes at once if the time between two answers grows by `CHANGE`, and by `SURE` errors.
 const ROUNDS: f64 = 80.0;
 const FEW_ROUNDS: f64 = 10.0;

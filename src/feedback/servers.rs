@@ -73,7 +73,7 @@ impl<L: Limiter + 'static> Servers<L> {
     }
 
     /// The same servers behind another limiter, such as one of a customer: what they say is learned for each key. A limiter
-    /// whose key is the name of its server is of that server alone, and is paused as that of a [`Feedback`] is.
+    /// whose key is the name of its server serves that server alone, and is paused as in a [`Feedback`].
     ///
     /// ```
     /// use tollgate::feedback::Servers;

@@ -313,6 +313,7 @@ impl<P: Policy> Inner<P> {
         if self.is_closed() {
             return Err(Error::Closed);
         }
+        // A call for nothing need not wait.
         if cost.is_zero() {
             return Ok(Caller::Granted(Charge::at_once(None)));
         }
@@ -335,10 +336,7 @@ impl<P: Policy> Inner<P> {
                 return Err(error);
             }
         }
-        // Among waiters it takes turns, also to be refused. A refusal alone begins no turns.
-        if self.queue_len() > 0 {
-            self.waiting().queue.take_turns_for(&place);
-        }
+        self.waiting().queue.take_turns_for(&place);
         let deadline = max_wait.map(|wait| now.saturating_add(wait));
         // While nothing else is in its way, its timeout has been found to be enough.
         if let Some(deadline) = deadline.filter(|_| !self.is_quiet(now)) {
@@ -362,6 +360,7 @@ impl<P: Policy> Inner<P> {
                 }
             }
         }
+        // The queue may be full,
         let waiting = self.waiting();
         let permits = waiting.permits.saturating_add(cost.permits());
         let of_tenant = tenant.map(|tenant| waiting.queue.len_of(tenant));
@@ -372,14 +371,15 @@ impl<P: Policy> Inner<P> {
             };
             return Err(Error::QueueFull { limit, retry_after });
         }
+        // or the policy has no room for what would wait.
         let joins = RuleEvent::Joins { queued: waiting.queued, cost };
         let room = self.policy.event(&mut self.state, now, joins);
         if room > now {
             let (limit, retry_after) = ("capacity", Some(room.since(now)));
             return Err(Error::QueueFull { limit, retry_after });
         }
+        // It joins.
         let waiting = self.waiting();
-        waiting.queue.take_turns_for(&place);
         waiting.permits = permits;
         waiting.queued = waiting.queued.each(cost, u32::saturating_add);
         let waiter = Waiter { cost, joined: now, outcome: None };

@@ -136,7 +136,7 @@ pub trait Policy: Clone + Debug + Send + Sync + 'static {
     ) -> Result<Ready, ExceedsCapacity>;
 
     /// Charges `cost` at the time `at`, whether it is ready or not. A settlement to more charges the difference; its receipt is
-    /// dropped, and a later refund has that of the call.
+    /// dropped, and a later refund comes with the receipt of the call.
     fn charge(&self, state: &mut Self::State, at: Nanos, cost: Self::Cost) -> Self::Receipt;
 
     /// Gives back `part` of the charge of `receipt`, and returns the receipt of the rest. The refund is

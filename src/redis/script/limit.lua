@@ -34,7 +34,7 @@ local time, key = call('TIME'), KEYS[1]
 local blob, now = call('GET', key), time[1] * 1000000 + time[2]
 
 -- The usual call: at a key under the same policy, and granted, or refused alone. All else begins again below: nothing has changed.
--- First that of a SmoothBursty, in as few steps as possible and without functions: to define them costs as much as a decision.
+-- First for a SmoothBursty, in as few steps as possible and without functions: to define them costs as much as a decision.
 if alone == 'b' and blob and #blob == 36 then
   local its, deadline, sequence, last, x = read('<dI4ddd', blob)
   if its == stamp and now >= last then
