@@ -244,7 +244,7 @@ impl Policy for Gate {
         (passed.level, passed.at) = (if is_void { level.min(0.0) } else { level }, now);
     }
 
-    /// Nobody asks: the state of the server says what remains.
+    /// Not asked: the state of the server says what remains.
     fn available(&self, _: &Passed, _: Nanos) -> Units {
         Units::default()
     }

@@ -74,8 +74,7 @@ impl<L: Limiter + 'static> Feedback<L> {
     }
 
     /// The rate that was learned: how many calls a second go to the server now, while as many wait as do; in a row of refusals
-    /// or a pause fewer go. `None` while
-    /// nothing but the limiter and what the server said holds calls back.
+    /// or a pause fewer go. `None` while nothing but the limiter and what the server said holds calls back.
     #[must_use]
     pub fn rate(&self) -> Option<Rate> {
         self.shared.state.lock().learner.rate()
