@@ -1,10 +1,10 @@
 -- One limit at a key: takes permits, in the order of the calls, and changes the key. For every rule, and for several together.
--- KEYS[1] is the key, and ARGV[1] the request, one packed string: a head, parameters of rules, what to do, and a tail, each described
+-- KEYS[1] is the key, and ARGV[1] the request, one packed string: a head, what to do, parameters of rules, and a tail, each described
 -- where it is read. The reply is the number of the request, the sequence before it (without, if one call is refused), and all reports.
 -- From a shell, in this folder, give the format and the numbers; the reply is a list. This takes a permit of 5/s, and asks for the state:
 --
---   redis-cli --eval limit.lua KEY , '<dddc1 dddd c1I2ddI4Bx c1B dI4I4BBBB' 1 2 0 -  5 1000000 0 0  T 1 250000 250000 1 1  b 1  0 0 0 0 0 1 1
---   redis-cli --eval limit.lua KEY , '<dddc1 dddd c1x c1B dI4I4BBBB' 1 2 0 -  5 1000000 0 0  Q  b 1  0 0 0 0 0 1 1
+--   redis-cli --eval limit.lua KEY , '<ddc1 c1I4BI2ddx dddd c1B ddI4I4BBBB' 1 2 -  T 1 1 1 250000 250000  5 1000000 0 0  b 1  0 0 0 0 0 0 1 1
+--   redis-cli --eval limit.lua KEY , '<ddc1 c1x dddd c1B ddI4I4BBBB' 1 2 -  Q  5 1000000 0 0  b 1  0 0 0 0 0 0 1 1
 -- All times are microseconds, and those in the state are counted from when it was written. What is stored or owed is a time, too:
 -- that in which it is earned. The kinds of rules: `a` to `d` are the parameters, `x` to `w` is the state.
 --   b  SmoothBursty. a: the rate, b: the time of a full store. x: the debt, or below zero the store. d = 1: a queue for c
@@ -23,13 +23,11 @@
 --   o  LockOut: a refusal by one of the next b rules locks these for a. c, d: the numbers of their costs. x: the rest of the lock
 --   i  Of several rules, in order. x: when the last booking is due. A rule that did not limit it must not let a later call pass it
 
--- The head: the number of the request; a hash of the kinds of the rules (times 2^33) and of their parameters (times 2); how long the
--- key lives beyond the time in which it is as new; the kind of a lone rule without a rank that has one run of calls, else `-`. Then,
--- for that, its parameters, `T` and the calls. No request is shorter than this.
-local read, write, call = struct.unpack, struct.pack, redis.call
-local request = ARGV[1]
+-- The head: the number of the request; a hash of the kinds of the rules (times 2^33) and of their parameters (times 2); the kind of a
+-- lone rule without a rank that has one run of calls, else `-`. Then, for that, its calls: first what a refusal needs.
+local read, write, call, request = struct.unpack, struct.pack, redis.call, ARGV[1]
 if #request < 80 then request = write(unpack(ARGV)) end -- a format is shorter than any request
-local number, stamp, keep, alone, a, b, c, d, calls, limit, patience, cost = read('<dddc1ddddxI2ddI4', request)
+local number, stamp, alone, cost, calls, patience = read('<ddc1xI4xI2d', request)
 local time, key = call('TIME'), KEYS[1]
 local blob, now = call('GET', key), time[1] * 1000000 + time[2]
 
@@ -40,9 +38,8 @@ if alone == 'b' and blob and #blob == 36 then
   if its == stamp and now >= last then
     x = x - (now - last)
     -- Waits are rounded up, as by `math.ceil`, which is a call. Due within a thousandth of a microsecond is due.
-    if calls == 1 and x - 0.001 > patience and x < 562949953421312 and d * cost <= c then
-      return write('<dd', number, (x - 0.001 + (0.001 - x) % 1) * 4 + 2)
-    end
+    if calls == 1 and x - 0.001 > patience and x < 2 ^ 49 then return write('<dd', number, (x - 0.001 + (0.001 - x) % 1) * 4 + 2) end
+    local limit, a, b, c, d, keep = read('<dxddddxxd', request, 34)
     local span, granted, wait, values = cost * 1000000 / a, 0, 0, calls > 1 and {} or nil
     -- Within a microsecond of a full store it stays: see below.
     if x < -b - 1 then x = -b end
@@ -135,6 +132,7 @@ if alone == 'w' then get, put, size = '<dI4dddddd', '<dddddd', 60 end
 if alone == 'f' then get, put, size = '<dI4ddddd', '<ddddd', 52 end
 if alone == 't' then get, put, size = '<dI4dddI4Bc0', '<dddI4Bc0', 41 + (blob and blob:byte(41) or 0) end
 if blob and #blob == size then
+  local limit, a, b, c, d, keep = read('<dxddddxxd', request, 34)
   local its, deadline, sequence, last, x, y, z, w = read(get, blob)
   if its == stamp and now >= last then
     local before, granted, wait, values = sequence, 0, 0, calls > 1 and {} or nil
@@ -164,11 +162,12 @@ if blob and #blob == size then
 end
 
 -- All else: a function, so that the usual call does not pay for its frame, with arguments, as to capture a variable costs more.
-return (function(read, write, call, request, number, stamp, keep, key, now, blob, past, note, ready, charge)
+return (function(read, write, call, request, number, stamp, key, now, blob, past, note, ready, charge)
 local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
--- The tail: of each rule the kind and the number of the cost that counts there, or zero; the process; the rank of the policy; whether
--- an absent key was idle for long; whether a policy is set; then numbers: how many a cost has, and how many rules there are.
-local process, version, generation, idle, sets, width, count = read('<dI4I4BBBB', request, #request - 19)
+-- The tail: of each rule the kind and the number of the cost that counts there, or zero; how long the key lives beyond the time in
+-- which it is as new; the process; the rank of the policy; whether an absent key was idle for long; whether a policy is set; then
+-- numbers: how many a cost has, and how many rules there are.
+local keep, process, version, generation, idle, sets, width, count = read('<ddI4I4BBBB', request, #request - 27)
 
 -- The key: its stamp; a second before which it does not expire; the number of its last charge, counted from the microsecond in which
 -- it began; when it was written; the state of each rule. Before that, if the stamp is one more: the rest of a pause, negative after
@@ -200,15 +199,16 @@ if renewed then sequence, pause = sequence + 1, max(pause, 0) end
 local before, dirty = sequence, now < last
 
 -- The rules. The state passes from `last` to now; before a policy is set, under the one in the key.
-local source, place, at, new_rules = request, 26, 26 + 32 * count, nil
+local parameters, at, new_rules = #request - 27 - 34 * count, 18, nil
+local source, place = request, parameters
 if sets == 1 and rules ~= '' then source, place = rules, 1 end
 -- A turn at places is long beside the time in which the next process notices that the turn is over.
 local leaves, locks, turn, entry, ends = {}, false, 100000, nil, nil
 for i = 1, count do
-  local kind, share = read('<c1B', request, #request - 21 + 2 * (i - count))
+  local kind, share = read('<c1B', request, #request - 29 + 2 * (i - count))
   local a, b, c, d, following
   a, b, c, d, place = read('<dddd', source, place)
-  if kind == 'p' and source ~= request then b, c, d = read('<ddd', request, 32 * i + 2) end
+  if kind == 'p' and source ~= request then b, c, d = read('<ddd', request, parameters + 32 * i - 24) end
   local shape = kind == 't' and '<dI4Bc0' or kind == 'w' and '<dddd' or kind == 'f' and '<ddd' or kind == 's' and '<dddI4'
     or kind == 'p' and '<dI4c0' or '<d'
   local x, y, z, w = 0, kind == 'p' and '' or 0, 0, kind == 's' and 0 or ''
@@ -335,7 +335,7 @@ if what ~= 'T' then
 end
 
 -- What to do, up to a zero byte: calls, or else changes, each a letter and its arguments. A cost has `width` numbers of four bytes.
---   T  takes permits: how many equal calls; how far ahead each may be booked; how long it waits at most; the cost; whether it is new.
+--   T  takes permits: the cost; whether it is new; how many equal calls; how long each waits at most; how far ahead it may be booked.
 --      Reports wait x 4 + verdict: 0 booked (charged now, and lost if its process dies: the key does not say for whom), 1 later,
 --      2 refused, 3 full; of several rules also which limits. A wait is below 2^49; 2^49 more is the least, 2^50 one that never ends
 --   S  settles: a cost that is charged whether it is ready or not
@@ -348,10 +348,10 @@ while what ~= '\0' do
   at = at + 1
   if what == 'T' or what == 'S' or what == 'D' then
     local calls, limit, patience, limits = 1, 0, 0, {}
-    if what == 'T' then calls, limit, patience, at = read('<I2dd', request, at) end
     -- The byte behind the cost of a call says whether that is new.
     local asked = {read('<' .. ('I4'):rep(width) .. 'B', request, at)}
-    at, cost = at + 4 * width + (what == 'T' and 1 or 0), asked
+    at, cost = at + 4 * width, asked
+    if what == 'T' then calls, patience, limit, at = read('<I2dd', request, at + 1) end
     if what == 'D' then
       -- Of several rules with one cost each is a limit, otherwise they are one.
       for i = 1, width == 1 and count or 0 do
@@ -681,7 +681,7 @@ elseif dirty then
     deadline = min(floor((now + milliseconds * 1000) / 1000000), 4294967295)
   end
   if pause ~= 0 or version + generation > 0 then
-    local set = version + generation == 0 and '' or new_rules or request:sub(26, 25 + 32 * count)
+    local set = version + generation == 0 and '' or new_rules or request:sub(parameters, parameters + 32 * count - 1)
     stamp, head = stamp + 1, write('<ddI4I4I2', pause, owed, version, generation, #set) .. set
   end
   pieces[1] = write('<dI4dd', stamp, deadline, sequence, now) .. head
@@ -697,4 +697,4 @@ for _, i in ipairs(states_at) do
 end
 if ARGV[2] then return {number, before, unpack(values)} end
 return write('<dd' .. ('d'):rep(#values), number, before, unpack(values))
-end)(read, write, call, request, number, stamp, keep, key, now, blob, past, note, ready, charge)
+end)(read, write, call, request, number, stamp, key, now, blob, past, note, ready, charge)

@@ -36,7 +36,7 @@ impl PolicyHeader {
     ) -> Vec<u8> {
         let list = &self.rules.list;
         let mut bytes = vec![0; 8]; // the number of the request
-        put_numbers(&[self.stamp, micros(keep)], &mut bytes);
+        put_numbers(&[self.stamp], &mut bytes);
         let runs: Vec<_> = calls.chunk_by(PartialEq::eq).collect();
         bytes.push(match list[..] {
             [rule]
@@ -46,6 +46,17 @@ impl PolicyHeader {
             }
             _ => b'-',
         });
+        bytes.extend(changes);
+        for run in runs {
+            let call = run[0];
+            bytes.push(b'T');
+            put_cost(call.cost, &mut bytes);
+            bytes.push(u8::from(call.fresh));
+            bytes.extend(u16::try_from(run.len()).unwrap_or(u16::MAX).to_le_bytes());
+            let patience = call.patience.map_or(ENDLESS, micros);
+            put_numbers(&[patience, micros(call.limit).min(FARTHEST)], &mut bytes);
+        }
+        bytes.push(0);
         for rule in list {
             let mut parameters = rule.parameters;
             if rule.kind == kind::IN_FLIGHT {
@@ -56,19 +67,8 @@ impl PolicyHeader {
             }
             put_numbers(&parameters, &mut bytes);
         }
-        bytes.extend(changes);
-        for run in runs {
-            let call = run[0];
-            bytes.push(b'T');
-            bytes.extend(u16::try_from(run.len()).unwrap_or(u16::MAX).to_le_bytes());
-            let patience = call.patience.map_or(ENDLESS, micros);
-            put_numbers(&[micros(call.limit).min(FARTHEST), patience], &mut bytes);
-            put_cost(call.cost, &mut bytes);
-            bytes.push(u8::from(call.fresh));
-        }
-        bytes.push(0);
         bytes.extend(list.iter().flat_map(|rule| [rule.kind, rule.share]));
-        put_numbers(&[id], &mut bytes);
+        put_numbers(&[micros(keep), id], &mut bytes);
         bytes.extend([self.rank.0, self.rank.1].map(u32::to_le_bytes).as_flattened());
         let count = u8::try_from(list.len()).unwrap_or(u8::MAX);
         bytes.extend([u8::from(idle), u8::from(sets), self.rules.width(), count]);
