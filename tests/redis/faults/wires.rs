@@ -119,7 +119,7 @@ impl Hand {
         drop(tasks);
     }
 
-    /// The head and the rules of the last request, and what it is to do.
+    /// The rules of the last request, and what it is to do.
     pub(super) fn last(&self) -> Vec<Vec<u8>> {
         lock(&self.last).clone()
     }
@@ -134,14 +134,14 @@ impl Hand {
     }
 }
 
-/// The two parts of a request: the head and the rules, and what to do.
+/// Two parts of a request: the rules, and what to do.
 fn parts(request: &Request) -> [&[u8]; 2] {
     let request = &request.argument;
-    let (request, count) =
-        (&request[..request.len() - 20], usize::from(request[request.len() - 1]));
-    let (head, todo) = request.split_at(25 + 32 * count);
-    // Behind it are a zero byte, and of each rule its kind.
-    [head, &todo[..todo.len() - 1 - 2 * count]]
+    let count = usize::from(request[request.len() - 1]);
+    // Between the head and, behind a zero byte, the rules. Behind them are their kinds and the tail.
+    let (todo, rules) =
+        request[17..request.len() - 28 - 2 * count].split_at(request.len() - 17 - 28 - 34 * count);
+    [rules, &todo[..todo.len() - 1]]
 }
 
 /// Whether a request asks for permits.

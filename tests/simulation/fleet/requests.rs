@@ -11,11 +11,11 @@ pub(crate) struct Form {
     pub(crate) width: usize,
 }
 
-/// What a request is to do: behind its head and the parameters of the rules, before a zero byte, their kinds and its tail.
+/// What a request is to do: behind its head, before a zero byte, the parameters of the rules, their kinds and its tail.
 fn todo(request: &Request) -> &[u8] {
     let request = &request.argument;
     let count = count(request);
-    &request[25 + 32 * count..request.len() - 21 - 2 * count]
+    &request[17..request.len() - 29 - 34 * count]
 }
 
 /// How many rules a request has.
@@ -44,7 +44,8 @@ impl Form {
         let calls = self.changes(request).into_iter().filter(|(what, _)| *what == b'T');
         calls
             .flat_map(|(_, run)| {
-                vec![number(&run[18..]); usize::from(u16::from_le_bytes([run[0], run[1]]))]
+                let calls = [1, 2].map(|at| run[4 * self.width + at]);
+                vec![number(run); usize::from(u16::from_le_bytes(calls))]
             })
             .collect()
     }

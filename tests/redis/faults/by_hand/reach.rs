@@ -15,9 +15,8 @@ fn join(limiter: &Limiter<Hand>, count: usize) -> Vec<Call> {
 /// How far ahead the last caller of the request may be booked, in microseconds.
 fn limit(hand: &Hand) -> f64 {
     let calls = &hand.last()[1];
-    // The limit, the patience, a flag and the cost end a call.
-    let end = calls.len() - 13;
-    f64::from_le_bytes(calls[end - 8..end].try_into().expect("eight bytes"))
+    // It ends a call.
+    f64::from_le_bytes(calls[calls.len() - 8..].try_into().expect("eight bytes"))
 }
 
 #[test]
