@@ -46,28 +46,29 @@ impl<P: Scripted> Default for RedisPlace<P> {
 }
 
 impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
-    /// Joins the queue. `waker` is called when there is an outcome.
+    /// Joins the queue. `waker` is called when there is an outcome. Returns whether there may be one already.
     fn enter(
         &self,
         ask: &Ask<P::Cost>,
         place: &mut RedisPlace<P>,
         (turn, waker): (Turn, Option<&Waker>),
-    ) {
+    ) -> bool {
         let Self { shared, .. } = self;
         if ask.cost.is_zero() && !shared.end(End::IsClosed) {
             let info = GrantInfo { booking: Some(Booking::NONE), ..GrantInfo::default() };
             place.progress = Progress::Over(Some(Outcome::Granted(info)));
-            return;
+            return true;
         }
         // Set under the lock: if a waker or listener panics after it, this caller can still leave.
-        shared.with_lock(|line| {
+        shared.lock_and_send(|line| {
             let arrived = *place.arrived.get_or_insert(line.now());
             let (wait, waiter) = ((ask.max_wait, ask.ahead), (turn, waker.cloned()));
             place.progress = match line.enter(arrived, ask.cost, wait, waiter) {
                 Ok(id) => Progress::Waiting(id),
                 Err(outcome) => Progress::Over(Some(outcome)),
             };
-        });
+        })
+        .1
     }
 
     /// Waits for the outcome, or if `reserving` for a reply.
@@ -134,10 +135,10 @@ impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
         loop {
             match &mut place.progress {
                 Progress::Outside => {
-                    limiter.enter(ask, place, (Turn::New, Some(context.waker())));
+                    let is_sent = limiter.enter(ask, place, (Turn::New, Some(context.waker())));
                     if let Progress::Waiting(id) = place.progress
                         && !clock.advances_by_itself()
-                        && !limiter.takes_outcome(place, id)
+                        && !(is_sent && limiter.takes_outcome(place, id))
                     {
                         return Poll::Pending;
                     }

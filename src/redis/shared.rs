@@ -174,11 +174,17 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
     /// Locks the line, lets time pass, runs `act`, and does what follows from it. All changes of the line
     /// come this way.
     pub(super) fn with_lock<R>(&self, act: impl FnOnce(&mut KeyLine<P>) -> R) -> R {
+        self.lock_and_send(act).0
+    }
+
+    /// The same. Returns also whether a request was sent, which a connection may have answered at once.
+    pub(super) fn lock_and_send<R>(&self, act: impl FnOnce(&mut KeyLine<P>) -> R) -> (R, bool) {
         let (result, driver) = self.act(false, act);
+        let is_sent = driver.is_some();
         if let Some(driver) = driver {
             self.connection.spawn(Box::pin(driver.drive()));
         }
-        result
+        (result, is_sent)
     }
 
     /// As [`KeyLine::close`], of the local limiter as well.
