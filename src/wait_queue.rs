@@ -342,12 +342,6 @@ impl<T: Waits> WaitQueue<T> {
         first.map(WaiterId::of)
     }
 
-    /// The waiter behind another one, while tenants do not take turns.
-    #[cfg(feature = "redis")]
-    pub(crate) fn behind(&self, id: WaiterId) -> Option<WaiterId> {
-        self.order.after(self.key(id)).map(WaiterId::of)
-    }
-
     /// Shows the waiters in the order in which they will be granted, those ahead of a place or all, as long as `visit` says
     /// to go on.
     pub(crate) fn visit_ahead(

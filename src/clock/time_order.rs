@@ -48,6 +48,12 @@ impl TimeOrder {
     /// Where one behind the first is or would be: the run, and the place in it.
     #[inline(never)]
     fn place(&self, timed: Timed) -> (usize, usize) {
+        // Most come in order.
+        if let Some(run) = self.runs.last()
+            && run.last() < Some(&timed)
+        {
+            return (self.runs.len() - 1, run.len());
+        }
         let begins = |run: &Vec<Timed>| run.first() <= Some(&timed);
         let run = self.runs.partition_point(begins).saturating_sub(1);
         let is_before = |other: &Timed| *other < timed;

@@ -144,8 +144,7 @@ impl<P: Scripted> KeyLine<P> {
             End::Close => {
                 self.roster.queue.is_closed = true;
                 self.return_bookings();
-                let waiting: Vec<_> = self.roster.unbooked().collect();
-                for id in waiting {
+                for id in self.roster.unbooked(usize::MAX) {
                     self.turn_away(id, Outcome::Refused(Error::Closed));
                 }
             }

@@ -191,7 +191,9 @@ pub(crate) fn answers<C>(reply: &[f64], calls: &[Call<C>], rules: &Rules) -> Opt
     let in_order = blocked.all(|answer| !matches!(answer.verdict, Verdict::Booked(_)));
     let fits = values.len() == step * calls.len()
         && answers.iter().zip(calls).all(|(answer, call)| match answer.verdict {
-            Verdict::Booked(_) => answer.wait.is_some_and(|it| micros(it) <= micros(call.limit)),
+            Verdict::Booked(_) => {
+                answer.wait.is_some_and(|it| it <= call.limit || micros(it) <= micros(call.limit))
+            }
             Verdict::Later => call.patience != Some(Duration::ZERO),
             Verdict::Refused | Verdict::Full => true,
         });
