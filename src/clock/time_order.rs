@@ -108,11 +108,14 @@ impl TimeOrder {
     }
 
     fn remove_other(&mut self, index: usize, at: usize) -> Option<Timed> {
-        let timed = self.runs.get_mut(index)?.remove(at);
-        self.join(index);
-        self.join(index.wrapping_sub(1));
-        if self.runs.last().is_some_and(Vec::is_empty) {
-            self.runs.pop();
+        let run = self.runs.get_mut(index)?;
+        let timed = run.remove(at);
+        if run.len() < RUN / 2 {
+            self.join(index);
+            self.join(index.wrapping_sub(1));
+            if self.runs.last().is_some_and(Vec::is_empty) {
+                self.runs.pop();
+            }
         }
         Some(timed)
     }

@@ -77,6 +77,9 @@ impl<P: Scripted> KeyLine<P> {
 
     /// If Redis has been away for the deadline, no caller waits for it any longer.
     fn give_up_on_redis(&mut self) {
+        if self.context.health.is_well() && self.outage.failing.is_none() {
+            return;
+        }
         let now = self.now();
         self.events.extend(self.context.health.pass(now));
         let own = self.outage.exceeds_deadline(now);
