@@ -49,9 +49,7 @@ impl TimeOrder {
     #[inline(never)]
     fn place(&self, timed: Timed) -> (usize, usize) {
         // Most come in order.
-        if let Some(run) = self.runs.last()
-            && run.last() < Some(&timed)
-        {
+        if let Some(run) = self.runs.last().filter(|run| run.last() < Some(&timed)) {
             return (self.runs.len() - 1, run.len());
         }
         let begins = |run: &Vec<Timed>| run.first() <= Some(&timed);

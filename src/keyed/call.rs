@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use super::shard::Shard;
 use super::table::{Part, Table};
-use crate::clock::AfterUnlock;
-use crate::clock::Monotone;
+use crate::clock::{AfterUnlock, Monotone};
 use crate::error::Error;
 use crate::line::{Charge, Inner, Line};
 use crate::policy::Policy;

@@ -18,8 +18,7 @@ use std::time::Duration;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use slab::Slab;
 
-use crate::clock::AfterUnlock;
-use crate::clock::{Clock, Monotone};
+use crate::clock::{AfterUnlock, Clock, Monotone};
 use crate::error::Error;
 use crate::line::{self, Charge, Decided, Line};
 use crate::observe::{Observer, Reports};

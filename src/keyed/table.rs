@@ -14,8 +14,7 @@ use std::sync::{Arc, Weak};
 use hashbrown::DefaultHashBuilder;
 
 use super::shard::{Common, Options, Rule, Shard};
-use crate::clock::AfterUnlock;
-use crate::clock::Clock;
+use crate::clock::{AfterUnlock, Clock};
 use crate::error::Error;
 use crate::line::Line;
 use crate::observe::Observer;

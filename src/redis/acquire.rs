@@ -60,16 +60,14 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             return true;
         }
         // Set under the lock: if a waker or listener panics after it, this caller can still leave.
-        shared
-            .lock_and_send(|line| {
-                let arrived = *place.arrived.get_or_insert(line.now());
-                let (wait, waiter) = ((ask.max_wait, ask.ahead), (turn, waker.cloned()));
-                place.progress = match line.enter(arrived, ask.cost, wait, waiter) {
-                    Ok(id) => Progress::Waiting(id),
-                    Err(outcome) => Progress::Over(Some(outcome)),
-                };
-            })
-            .1
+        let ((), is_sent) = shared.lock_and_send(|line| {
+            let arrived = *place.arrived.get_or_insert(line.now());
+            let (wait, waiter) = ((ask.max_wait, ask.ahead), (turn, waker.cloned()));
+            let entered = line.enter(arrived, ask.cost, wait, waiter);
+            let over = |outcome| Progress::Over(Some(outcome));
+            place.progress = entered.map_or_else(over, Progress::Waiting);
+        });
+        is_sent
     }
 
     /// Waits for the outcome, or if `reserving` for a reply.

@@ -66,11 +66,8 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
             lines.look_at_next();
         }
         let line = lines.by_key.get(&key).cloned().unwrap_or_else(|| {
-            let line = SharedKey::new(
-                self.connection.clone(),
-                Arc::clone(&self.context),
-                Arc::clone(&key),
-            );
+            let (connection, context) = (self.connection.clone(), Arc::clone(&self.context));
+            let line = SharedKey::new(connection, context, Arc::clone(&key));
             if lines.is_closed {
                 line.line.lock().roster.queue.is_closed = true;
             }
@@ -97,9 +94,7 @@ impl<P: Scripted, C: Connection> Keys<P, C> {
     pub(super) fn close(&self, end: End<'_>) -> Vec<Arc<SharedKey<P, C>>> {
         self.lines.lock().is_closed = true;
         let keys = self.all();
-        for key in &keys {
-            key.end(end);
-        }
+        keys.iter().for_each(|key| _ = key.end(end));
         keys
     }
 

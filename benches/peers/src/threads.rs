@@ -17,8 +17,6 @@ use crate::measure::{median, print, rounds, runtime};
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 const SPAN: Duration = Duration::from_millis(20);
 const ROUNDS: usize = 21;
-/// Where this crate's case that grants is.
-const OURS: usize = 2;
 
 /// A call, made by all threads at once.
 type Call = Box<dyn Fn() -> bool + Sync>;
@@ -34,9 +32,9 @@ pub fn run() {
                 rates.push(calls_a_second(threads, call));
             }
         }
-        let ours = rates[OURS].clone();
+        let ours = rates[2].clone();
         for ((name, _), rates) in cases.iter().zip(rates) {
-            // Of the same round, as processors change their speed in the time of several.
+            // Of the same round.
             let ratios = ours.iter().zip(&rates).map(|(ours, theirs)| ours / theirs);
             let figures = [
                 ("ours_over_it", median(ratios.collect())),

@@ -159,10 +159,10 @@ impl<C: Cost> Roster<C> {
     pub(super) fn unbooked(&self, most: usize) -> Vec<WaiterId> {
         let mut first = Vec::new();
         self.queue.visit_ahead(None, |id| {
-            let is_room = first.len() < most;
-            first.extend(is_room.then_some(id));
-            is_room
+            first.push(id);
+            first.len() < most
         });
+        first.truncate(most);
         first
     }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 use super::KeyLine;
 use super::change::refuse_all;
 use super::roster::{BATCH, Outcome};
-use crate::clock::AfterUnlock;
-use crate::clock::Alarm;
+use crate::clock::{AfterUnlock, Alarm};
 use crate::error::Error;
 use crate::error::store::StoreError;
 use crate::redis::script::Scripted;
@@ -77,9 +76,6 @@ impl<P: Scripted> KeyLine<P> {
 
     /// If Redis has been away for the deadline, no caller waits for it any longer.
     fn give_up_on_redis(&mut self) {
-        if self.context.health.is_well() && self.outage.failing.is_none() {
-            return;
-        }
         let now = self.now();
         self.events.extend(self.context.health.pass(now));
         let own = self.outage.exceeds_deadline(now);

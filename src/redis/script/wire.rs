@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::policies::Scripted;
-use super::policies::{Rules, kind};
+use super::policies::{Rules, Scripted, kind};
 use crate::policy::Cost;
 
 /// The higher rank is in force: the version that the code gives, then the generation of the policy that was set.
@@ -189,11 +188,11 @@ pub(crate) fn answers<C>(reply: &[f64], calls: &[Call<C>], rules: &Rules) -> Opt
     let mut blocked = answers.iter().skip_while(|answer| answer.verdict != Verdict::Later);
     // No call is booked behind one that must wait.
     let in_order = blocked.all(|answer| !matches!(answer.verdict, Verdict::Booked(_)));
+    // A limit is rounded up, as waits are.
+    let after = |limit: Duration| limit.saturating_add(Duration::from_micros(1));
     let fits = values.len() == step * calls.len()
         && answers.iter().zip(calls).all(|(answer, call)| match answer.verdict {
-            Verdict::Booked(_) => {
-                answer.wait.is_some_and(|it| it <= call.limit || micros(it) <= micros(call.limit))
-            }
+            Verdict::Booked(_) => answer.wait.is_some_and(|wait| wait < after(call.limit)),
             Verdict::Later => call.patience != Some(Duration::ZERO),
             Verdict::Refused | Verdict::Full => true,
         });

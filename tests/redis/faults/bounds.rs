@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::future::FutureExt;
+use futures::future::{BoxFuture, FutureExt};
 use tollgate::redis::{Connection, Request, StoreError};
 use tollgate::{Error, ManualClock, Rate, Rated};
 

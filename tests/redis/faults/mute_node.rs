@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::future::FutureExt;
+use futures::future::{BoxFuture, FutureExt};
 use tokio::time::Instant;
 use tollgate::redis::{Connection, RedisRateLimiter, Request, State, StoreError};
 use tollgate::{Clock, Error, ManualClock, SmoothBursty};

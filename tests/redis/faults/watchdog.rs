@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::future::FutureExt;
+use futures::future::{BoxFuture, FutureExt};
 use tokio::runtime::Builder;
 use tollgate::redis::{Connection, Request, State, StoreError};
 use tollgate::{Clock, ManualClock};

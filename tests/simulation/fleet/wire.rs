@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::future::FutureExt;
+use futures::future::{BoxFuture, FutureExt};
 use tollgate::ManualClock;
 use tollgate::redis::{Connection, Request, StoreError};
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use futures::future::BoxFuture;
-use futures::future::FutureExt;
+use futures::future::{BoxFuture, FutureExt};
 use tollgate::redis::{
     Connection, RedisRateLimiter, Request, Scripted, State, StoreError, Unavailable,
 };
