@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::error::store::StoreError;
 use crate::part::Part;
 #[cfg(feature = "metrics")]
-use crate::stats::{Stats, Waits};
+use crate::stats::Stats;
+use crate::stats::Waits;
 use crate::sync::real::Mutex;
 use crate::units::{Rate, to_millis};
 

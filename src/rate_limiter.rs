@@ -17,7 +17,8 @@ pub(crate) use grant::{GrantOwner, Keys};
 pub(crate) use open_grant::{GrantId, OpenGrant};
 
 #[cfg(feature = "feedback")]
-use crate::clock::{AfterUnlock, Clock};
+use crate::clock::AfterUnlock;
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::{Acquire, Ask, Limiter, Queue, Reservation, forward, sealed::Sealed};
 use crate::line::{Caller, Inner, Line};
