@@ -60,14 +60,15 @@ impl<P: Scripted, C: Connection> RedisRateLimiter<P, C> {
             return true;
         }
         // Set under the lock: if a waker or listener panics after it, this caller can still leave.
-        let ((), is_sent) = shared.lock_and_send(|line| {
+        let (is_away, is_sent) = shared.lock_and_send(|line| {
             let arrived = *place.arrived.get_or_insert(line.now());
             let (wait, waiter) = ((ask.max_wait, ask.ahead), (turn, waker.cloned()));
             let entered = line.enter(arrived, ask.cost, wait, waiter);
             let over = |outcome| Progress::Over(Some(outcome));
             place.progress = entered.map_or_else(over, Progress::Waiting);
+            line.is_away()
         });
-        is_sent
+        is_away || is_sent
     }
 
     /// Waits for the outcome, or if `reserving` for a reply.
@@ -134,10 +135,10 @@ impl<P: Scripted, C: Connection> Queue for RedisRateLimiter<P, C> {
         loop {
             match &mut place.progress {
                 Progress::Outside => {
-                    let is_sent = limiter.enter(ask, place, (Turn::New, Some(context.waker())));
+                    let is_known = limiter.enter(ask, place, (Turn::New, Some(context.waker())));
                     if let Progress::Waiting(id) = place.progress
                         && !clock.advances_by_itself()
-                        && !(is_sent && limiter.takes_outcome(place, id))
+                        && !(is_known && limiter.takes_outcome(place, id))
                     {
                         return Poll::Pending;
                     }

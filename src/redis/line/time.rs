@@ -93,9 +93,8 @@ impl<P: Scripted> KeyLine<P> {
     }
 
     /// Whether requests for this key have failed for so long that callers are served without Redis.
-    pub(crate) fn is_away(&mut self) -> bool {
-        let now = self.read_clock();
-        self.outage.exceeds_deadline(now).is_some()
+    pub(crate) fn is_away(&self) -> bool {
+        self.outage.exceeds_deadline(self.now()).is_some()
     }
 
     /// No caller waits for a task that stands still.
