@@ -23,13 +23,6 @@ pub(crate) struct DropApart<T: Default>(ManuallyDrop<T>);
 
 pub(crate) type WakerList = DropApart<Vec<Waker>>;
 
-#[cfg(feature = "redis")]
-impl<T: Default> DropApart<T> {
-    pub(crate) fn new(it: T) -> Self {
-        Self(ManuallyDrop::new(it))
-    }
-}
-
 impl<T: Default> Drop for DropApart<T> {
     #[inline(never)]
     fn drop(&mut self) {

@@ -198,16 +198,9 @@ impl Place {
 
 impl<T: Waits> WaitQueue<T> {
     pub(crate) fn new() -> Self {
-        Self {
-            entries: Slab::new(),
-            order: TimeOrder::default(),
-            tenants: None,
-            len: 0,
-            joined: 0,
-            deadlines: TimeOrder::default(),
-            is_closed: false,
-            wakers: Wakers::default(),
-        }
+        let entries = Slab::new();
+        let (order, tenants, len, joined, deadlines, is_closed, wakers) = Default::default();
+        Self { entries, order, tenants, len, joined, deadlines, is_closed, wakers }
     }
 
     /// How many callers wait.

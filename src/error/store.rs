@@ -33,7 +33,8 @@ impl StoreError {
     /// For a [`Connection`](crate::redis::Connection): the request was not carried out, and may be sent again.
     #[must_use]
     pub fn refused(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        let parts = DropApart::new(("".into(), Some(source.into().into())));
+        let mut parts = DropApart::<(Arc<str>, Option<Source>)>::default();
+        parts.1 = Some(source.into().into());
         Self { parts, may_have_charged: false, is_of_key: false }
     }
 
