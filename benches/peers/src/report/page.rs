@@ -40,9 +40,8 @@ const TABLES: [(&str, &str, &str, &str, &[&str]); 4] = [
 ];
 
 /// What the crate's own benches measure: a text, the part, and the figure.
-const LISTS: [(&str, &str, &str); 5] = [
+const LISTS: [(&str, &str, &str); 4] = [
     ("Each rule, over the floor (`cargo bench --bench decide`)", "decide", "x_floor"),
-    ("Heap bytes of a task that waits (`cargo bench --bench crowd`)", "crowd", "heap_bytes"),
     ("Bytes of a key (`cargo bench --bench keys`)", "keys", "bytes"),
     (
         "Redis, server time over floor B, a script of `TIME`, `GET` and `SET` (`cargo bench --features redis --bench redis`)",
