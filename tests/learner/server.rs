@@ -315,8 +315,6 @@ pub(crate) enum Fields {
     RetryAfterCut,
     /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`: whole seconds until all is back.
     XRateLimit,
-    /// The IETF's draft: `RateLimit`, `RateLimit-Policy`.
-    Ietf,
     /// Requests and tokens, `6m0s`; a refusal says how many milliseconds to wait.
     OpenAi,
     /// The numbers of the resource of this route, and a reset by the calendar.
@@ -492,13 +490,6 @@ impl Server {
                 ("x-ratelimit-remaining", remaining),
                 ("x-ratelimit-reset", seconds(reset)),
             ],
-            Fields::Ietf => {
-                let window = seconds(quota.rule.limit() / quota.rule.rate());
-                vec![
-                    ("ratelimit", format!("\"all\";r={remaining};t={}", seconds(reset))),
-                    ("ratelimit-policy", format!("\"all\";q={limit};w={window}")),
-                ]
-            }
             Fields::OpenAi => {
                 let mut fields = Vec::new();
                 for quota in &self.quotas {
