@@ -20,7 +20,7 @@
 //!    that it took: often 2/s, far too little. Later refusals take 6 to 25 % of the rate. The
 //!    bucket of the [gate](super::gate) is emptied. Calls that had passed it and were not sent go back.
 //! 2. Calls go at the rate, evenly spaced; from the next answer on faster, if many wait ([`Learner::set_pace`]). After
-//!    a later refusal they first wait for a random time: at most that of two calls (after a cut of a quarter), and a second.
+//!    a later refusal they first wait for a random time: at most the time of two calls (after a cut of a quarter), and a second.
 //!    Refusals of calls that were sent before the first one change nothing.
 //! 3. Good calls that waited for the rate raise it ([`Learner::good`]). If the 429 came within a second, the rate more than
 //!    doubles each second until the next. At 10/s without a burst: 2/s at 0.5 s, refused at 11/s at 1.3 s, and from then on

@@ -144,7 +144,8 @@ impl<P: Scripted> KeyLine<P> {
             End::Close => {
                 self.roster.queue.is_closed = true;
                 self.return_bookings();
-                for id in self.roster.unbooked(usize::MAX) {
+                let waiting: Vec<_> = self.roster.unbooked().collect();
+                for id in waiting {
                     self.turn_away(id, Outcome::Refused(Error::Closed));
                 }
             }

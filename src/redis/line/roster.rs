@@ -155,21 +155,14 @@ impl<C: Cost> Roster<C> {
         }
     }
 
-    /// The first waiters without a booking, as many as `most`.
-    pub(super) fn unbooked(&self, most: usize) -> Vec<WaiterId> {
-        let mut first = Vec::new();
-        self.queue.visit_ahead(None, |id| {
-            first.push(id);
-            first.len() < most
-        });
-        first.truncate(most);
-        first
+    /// The waiters without a booking.
+    pub(super) fn unbooked(&self) -> impl Iterator<Item = WaiterId> {
+        std::iter::successors(self.head(), |&id| self.queue.behind(id))
     }
 
     /// The waiters without a booking that are not in the request in flight.
     pub(super) fn unasked(&self) -> impl Iterator<Item = WaiterId> {
-        let all = self.unbooked(usize::MAX).into_iter();
-        all.filter(|&id| !self.queue[id].stage.is_asked())
+        self.unbooked().filter(|&id| !self.queue[id].stage.is_asked())
     }
 
     /// A caller joins: behind all others without a booking, or ahead of those that came later by their arrivals. `ahead`: by
@@ -213,7 +206,7 @@ impl<C: Cost> Roster<C> {
     pub(super) fn has_to_ask(&self, reach: usize, room: bool) -> bool {
         let needs_answer = |id| self.needs_answer(id, room);
         reach > 0 && self.queue.len() > 0
-            || self.has_questions && self.unbooked(BATCH).into_iter().any(needs_answer)
+            || self.has_questions && self.unbooked().take(BATCH).any(needs_answer)
     }
 
     fn needs_answer(&self, id: WaiterId, room: bool) -> bool {
@@ -230,7 +223,7 @@ impl<C: Cost> Roster<C> {
     /// `room`: whether a newcomer needs a reply that waits as long as it takes.
     pub(super) fn ask(&mut self, reach: usize, sent: u64, room: bool) -> Vec<WaiterId> {
         let most = if self.has_questions { BATCH } else { reach };
-        let first = self.unbooked(most);
+        let first: Vec<_> = self.unbooked().take(most).collect();
         let mut ids: Vec<_> =
             first.iter().copied().take_while(|&id| self.queue[id].changes <= sent).collect();
         // Those behind others than these stay for a later request.
