@@ -335,6 +335,12 @@ impl<T: Waits> WaitQueue<T> {
         first.map(WaiterId::of)
     }
 
+    /// The waiters in their order, while tenants do not take turns.
+    #[cfg(feature = "redis")]
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = WaiterId> {
+        self.order.iter().map(WaiterId::of)
+    }
+
     /// Shows the waiters in the order in which they will be granted, those ahead of a place or all, as long as `visit` says
     /// to go on.
     pub(crate) fn visit_ahead(

@@ -149,11 +149,11 @@ impl TimeOrder {
 
     /// Shows those before `end`, or all, in order, as long as `visit` says to go on.
     pub(crate) fn visit(&self, end: Option<Timed>, visit: &mut dyn FnMut(Timed) -> bool) {
-        let is_before = |timed| end.is_none_or(|end| timed < end);
-        let mut goes_on = |timed| is_before(timed) && visit(timed);
-        if self.first.is_some_and(&mut goes_on) {
-            _ = self.runs.iter().flatten().all(|&timed| goes_on(timed));
-        }
+        _ = self.iter().all(|timed| end.is_none_or(|end| timed < end) && visit(timed));
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Timed> {
+        self.first.into_iter().chain(self.runs.iter().flatten().copied())
     }
 
     pub(crate) fn len(&self) -> usize {

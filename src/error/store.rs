@@ -33,9 +33,10 @@ impl StoreError {
     /// For a [`Connection`](crate::redis::Connection): the request was not carried out, and may be sent again.
     #[must_use]
     pub fn refused(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        let mut parts = DropApart::<(Arc<str>, Option<Source>)>::default();
-        parts.1 = Some(source.into().into());
-        Self { parts, may_have_charged: false, is_of_key: false }
+        let (parts, may_have_charged, is_of_key) = Default::default();
+        let mut error = Self { parts, may_have_charged, is_of_key };
+        error.parts.1 = Some(source.into().into());
+        error
     }
 
     /// For a [`Connection`](crate::redis::Connection): there is no reply, so the request may have been carried out.

@@ -163,9 +163,11 @@ impl<P: Scripted, C: Connection> SharedKey<P, C> {
 
     /// Whether callers are served without Redis, for this key or for all.
     pub(super) fn is_away(&self) -> bool {
-        let mut line = self.line.lock();
-        line.read_clock();
-        self.context.health.down().is_some() || line.is_away()
+        self.context.health.down().is_some() || {
+            let mut line = self.line.lock();
+            line.read_clock();
+            line.is_away()
+        }
     }
 
     /// Locks the line, lets time pass, runs `act`, and does what follows from it. All changes of the line

@@ -16,7 +16,7 @@ use throttle_net::{Eviction, PerKey};
 use tollgate::{KeyedRateLimiter, Rate, TokenBucket};
 
 use crate::limiters::{PLENTY, leaky_bucket, ratelimit};
-use crate::measure::{median, print, quick, runtime};
+use crate::measure::{print, print_rates, quick, runtime};
 
 const CALLS: usize = 250_000;
 const ROUNDS: usize = 5;
@@ -43,15 +43,8 @@ fn population<K: Clone + Eq + Hash + Send + Sync + 'static>(kind: &str, keys: Ve
                 times.push(calls_a_second(threads, count, call));
             }
         }
-        let ours = times[1].clone();
-        for ((name, _), times) in cases.iter().zip(times) {
-            let ratios = ours.iter().zip(&times).map(|(ours, theirs)| ours / theirs);
-            let figures = [
-                ("ours_over_it", median(ratios.collect())),
-                ("million_a_second", median(times) / 1e6),
-            ];
-            print(&format!("{name}/{kind}/{threads}/{count}"), &figures);
-        }
+        let names = cases.iter().map(|(name, _)| format!("{name}/{kind}/{threads}/{count}"));
+        print_rates(1, names, times);
     }
 }
 

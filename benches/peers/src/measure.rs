@@ -20,6 +20,16 @@ pub fn print(of: &str, figures: &[(&str, f64)]) {
     println!();
 }
 
+/// Calls a second in rounds of cases that took turns: of each case the median, and the median of ours over its own in each round.
+pub fn print_rates(ours: usize, cases: impl Iterator<Item = String>, rates: Vec<Vec<f64>>) {
+    let ours = rates[ours].clone();
+    for (case, rates) in cases.zip(rates) {
+        let ratios = ours.iter().zip(&rates).map(|(ours, theirs)| ours / theirs);
+        let ratio = median(ratios.collect());
+        print(&case, &[("ours_over_it", ratio), ("million_a_second", median(rates) / 1e6)]);
+    }
+}
+
 /// `BENCH_QUICK` is set: short runs that only show that all works.
 pub fn quick() -> bool {
     std::env::var_os("BENCH_QUICK").is_some()

@@ -12,7 +12,7 @@ use crate::limiters::{
     bursty, exhausted, governor, governor_exhausted, leaky_bucket_full, ratelimit_exhausted,
     ratelimit_full, throttle_net_full,
 };
-use crate::measure::{median, print, rounds, runtime};
+use crate::measure::{print_rates, rounds, runtime};
 
 const THREADS: [usize; 4] = [1, 2, 4, 8];
 const SPAN: Duration = Duration::from_millis(20);
@@ -32,16 +32,8 @@ pub fn run() {
                 rates.push(calls_a_second(threads, call));
             }
         }
-        let ours = rates[2].clone();
-        for ((name, _), rates) in cases.iter().zip(rates) {
-            // Of the same round.
-            let ratios = ours.iter().zip(&rates).map(|(ours, theirs)| ours / theirs);
-            let figures = [
-                ("ours_over_it", median(ratios.collect())),
-                ("million_a_second", median(rates) / 1e6),
-            ];
-            print(&format!("{name}/{threads}"), &figures);
-        }
+        let names = cases.iter().map(|(name, _)| format!("{name}/{threads}"));
+        print_rates(2, names, rates);
     }
 }
 

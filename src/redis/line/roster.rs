@@ -155,9 +155,9 @@ impl<C: Cost> Roster<C> {
         }
     }
 
-    /// The waiters without a booking.
+    /// The waiters without a booking, from the head on.
     pub(super) fn unbooked(&self) -> impl Iterator<Item = WaiterId> {
-        std::iter::successors(self.head(), |&id| self.queue.behind(id))
+        self.queue.in_order()
     }
 
     /// The waiters without a booking that are not in the request in flight.

@@ -51,7 +51,7 @@ impl<P: Scripted> KeyLine<P> {
         let may_be_due = trouble.is_none()
             && !waiter.stage.is_asked()
             && waiter.projected.is_some_and(|at| at <= self.now());
-        let place = || self.roster.unbooked(BATCH).iter().position(|&other| other == id);
+        let place = || self.roster.unbooked().take(BATCH).position(|other| other == id);
         if may_be_due && let Some(before) = place() {
             // Its turn may have come: the next reply decides.
             self.roster.queue.set_deadline(id, None);

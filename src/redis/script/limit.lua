@@ -24,7 +24,7 @@
 --   i  Of several rules, in order. x: when the last booking is due. A rule that did not limit it must not let a later call pass it
 
 -- The head: the number of the request; a hash of the kinds of the rules (times 2^33) and of their parameters (times 2); the kind of a
--- lone rule without a rank that has one run of calls, else `-`. Then, for that, its calls: first what a refusal needs.
+-- lone rule without a rank that has one run of calls, else `-`. Then, for that, its calls: what a refusal needs, and below what a grant needs.
 local read, write, call, request = struct.unpack, struct.pack, redis.call, ARGV[1]
 if #request < 80 then request = write(unpack(ARGV)) end -- a format is shorter than any request
 local number, stamp, alone, cost, calls, patience = read('<ddc1xI4xI2d', request)
@@ -155,7 +155,7 @@ if blob and #blob == size then
         if not values then return write('<ddd', number, before, wait * 4) end
         return write('<dd' .. ('d'):rep(granted), number, before, unpack(values))
       end
-    elseif calls == 1 and wait > patience and wait < 562949953421312 then
+    elseif calls == 1 and wait > patience and wait < 2 ^ 49 then
       return write('<dd', number, wait * 4 + 2)
     end
   end
