@@ -3,7 +3,7 @@
 -- where it is read. The reply is the number of the request, the sequence before it (without, if one call is refused), and all reports.
 -- From a shell, in this folder, give the format and the numbers; the reply is a list. This takes a permit of 5/s, and asks for the state:
 --
---   redis-cli --eval limit.lua KEY , '<ddc1 c1I4BI2ddx dddd c1B ddI4I4BBBB' 1 2 -  T 1 1 1 250000 250000  5 1000000 0 0  b 1  0 0 0 0 0 0 1 1
+--   redis-cli --eval limit.lua KEY , '<ddc1 c1ddI4BI2x dddd c1B ddI4I4BBBB' 1 2 -  T 250000 250000 1 1 1  5 1000000 0 0  b 1  0 0 0 0 0 0 1 1
 --   redis-cli --eval limit.lua KEY , '<ddc1 c1x dddd c1B ddI4I4BBBB' 1 2 -  Q  5 1000000 0 0  b 1  0 0 0 0 0 0 1 1
 -- All times are microseconds, and those in the state are counted from when it was written. What is stored or owed is a time, too:
 -- that in which it is earned. The kinds of rules: `a` to `d` are the parameters, `x` to `w` is the state.
@@ -24,22 +24,21 @@
 --   i  Of several rules, in order. x: when the last booking is due. A rule that did not limit it must not let a later call pass it
 
 -- The head: the number of the request; a hash of the kinds of the rules (times 2^33) and of their parameters (times 2); the kind of a
--- lone rule without a rank that has one run of calls, else `-`. Then, for that, its calls: what a refusal needs, and below what a grant needs.
+-- lone rule without a rank, in upper case for several equal calls, and else `-`. Then what its refusal needs; below what a grant needs.
 local read, write, call, request = struct.unpack, struct.pack, redis.call, ARGV[1]
-if #request < 80 then request = write(unpack(ARGV)) end -- a format is shorter than any request
-local number, stamp, alone, cost, calls, patience = read('<ddc1xI4xI2d', request)
+local number, stamp, alone, patience = read('<ddc1xd', request)
 local time, key = call('TIME'), KEYS[1]
 local blob, now = call('GET', key), time[1] * 1000000 + time[2]
 
 -- The usual call: at a key under the same policy, and granted, or refused alone. All else begins again below: nothing has changed.
 -- First for a SmoothBursty, in as few steps as possible and without functions: to define them costs as much as a decision.
-if alone == 'b' and blob and #blob == 36 then
+if (alone == 'b' or alone == 'B') and blob and #blob == 36 then
   local its, deadline, sequence, last, x = read('<dI4ddd', blob)
   if its == stamp and now >= last then
     x = x - (now - last)
     -- Waits are rounded up, as by `math.ceil`, which is a call. Due within a thousandth of a microsecond is due.
-    if calls == 1 and x - 0.001 > patience and x < 2 ^ 49 then return write('<dd', number, (x - 0.001 + (0.001 - x) % 1) * 4 + 2) end
-    local limit, a, b, c, d, keep = read('<dxddddxxd', request, 34)
+    if alone == 'b' and x - 0.001 > patience and x < 2 ^ 49 then return write('<dd', number, (x - 0.001 + (0.001 - x) % 1) * 4 + 2) end
+    local limit, cost, calls, a, b, c, d, keep = read('<dI4xI2xddddxxd', request, 27)
     local span, granted, wait, values = cost * 1000000 / a, 0, 0, calls > 1 and {} or nil
     -- Within a microsecond of a full store it stays: see below.
     if x < -b - 1 then x = -b end
@@ -127,12 +126,12 @@ local function charge(kind, n, at, number, x, y, z, w, a, b, c, d)
   return x, y, x - ticket, store
 end
 
-local get, put, size = nil, nil, -1
+local get, put, size, alone = nil, nil, -1, alone:lower()
 if alone == 'w' then get, put, size = '<dI4dddddd', '<dddddd', 60 end
 if alone == 'f' then get, put, size = '<dI4ddddd', '<ddddd', 52 end
 if alone == 't' then get, put, size = '<dI4dddI4Bc0', '<dddI4Bc0', 41 + (blob and blob:byte(41) or 0) end
 if blob and #blob == size then
-  local limit, a, b, c, d, keep = read('<dxddddxxd', request, 34)
+  local limit, cost, calls, a, b, c, d, keep = read('<dI4xI2xddddxxd', request, 27)
   local its, deadline, sequence, last, x, y, z, w = read(get, blob)
   if its == stamp and now >= last then
     local before, granted, wait, values = sequence, 0, 0, calls > 1 and {} or nil
@@ -163,6 +162,7 @@ end
 
 -- All else: a function, so that the usual call does not pay for its frame, with arguments, as to capture a variable costs more.
 return (function(read, write, call, request, number, stamp, key, now, blob, past, note, ready, charge)
+if #request < 80 then request, number, stamp = write(unpack(ARGV)), ARGV[2] + 0, ARGV[3] + 0 end -- a format is shorter than any request
 local max, min, floor, ceil = math.max, math.min, math.floor, math.ceil
 -- The tail: of each rule the kind and the number of the cost that counts there, or zero; how long the key lives beyond the time in
 -- which it is as new; the process; the rank of the policy; whether an absent key was idle for long; whether a policy is set; then
@@ -335,7 +335,7 @@ if what ~= 'T' then
 end
 
 -- What to do, up to a zero byte: calls, or else changes, each a letter and its arguments. A cost has `width` numbers of four bytes.
---   T  takes permits: the cost; whether it is new; how many equal calls; how long each waits at most; how far ahead it may be booked.
+--   T  takes permits: how long a call waits at most; how far ahead it may be booked; the cost; whether it is new; how many equal calls.
 --      Reports wait x 4 + verdict: 0 booked (charged now, and lost if its process dies: the key does not say for whom), 1 later,
 --      2 refused, 3 full; of several rules also which limits. A wait is below 2^49; 2^49 more is the least, 2^50 one that never ends
 --   S  settles: a cost that is charged whether it is ready or not
@@ -348,10 +348,10 @@ while what ~= '\0' do
   at = at + 1
   if what == 'T' or what == 'S' or what == 'D' then
     local calls, limit, patience, limits = 1, 0, 0, {}
-    -- The byte behind the cost of a call says whether that is new.
-    local asked = {read('<' .. ('I4'):rep(width) .. 'B', request, at)}
+    if what == 'T' then patience, limit, at = read('<dd', request, at) end
+    local asked = {read('<' .. ('I4'):rep(width) .. 'BI2', request, at)} -- a call is new, or not; how many
+    if what == 'T' then calls, at = asked[width + 2], at + 3 end
     at, cost = at + 4 * width, asked
-    if what == 'T' then calls, patience, limit, at = read('<I2dd', request, at + 1) end
     if what == 'D' then
       -- Of several rules with one cost each is a limit, otherwise they are one.
       for i = 1, width == 1 and count or 0 do

@@ -37,11 +37,10 @@ impl PolicyHeader {
         let mut bytes = vec![0; 8]; // the number of the request
         put_numbers(&[self.stamp], &mut bytes);
         let runs: Vec<_> = calls.chunk_by(PartialEq::eq).collect();
+        let is_usual = runs.len() == 1 && self.rank == (0, 0);
         bytes.push(match list[..] {
-            [rule]
-                if runs.len() == 1 && self.rank == (0, 0) && kind::ALONE.contains(&rule.kind) =>
-            {
-                rule.kind
+            [rule] if is_usual && kind::ALONE.contains(&rule.kind) => {
+                [rule.kind, rule.kind.to_ascii_uppercase()][usize::from(calls.len() > 1)]
             }
             _ => b'-',
         });
@@ -49,11 +48,11 @@ impl PolicyHeader {
         for run in runs {
             let call = run[0];
             bytes.push(b'T');
+            let patience = call.patience.map_or(ENDLESS, micros);
+            put_numbers(&[patience, micros(call.limit).min(FARTHEST)], &mut bytes);
             put_cost(call.cost, &mut bytes);
             bytes.push(u8::from(call.fresh));
             bytes.extend(u16::try_from(run.len()).unwrap_or(u16::MAX).to_le_bytes());
-            let patience = call.patience.map_or(ENDLESS, micros);
-            put_numbers(&[patience, micros(call.limit).min(FARTHEST)], &mut bytes);
         }
         bytes.push(0);
         for rule in list {

@@ -44,8 +44,8 @@ impl Form {
         let calls = self.changes(request).into_iter().filter(|(what, _)| *what == b'T');
         calls
             .flat_map(|(_, run)| {
-                let calls = [1, 2].map(|at| run[4 * self.width + at]);
-                vec![number(run); usize::from(u16::from_le_bytes(calls))]
+                let calls = [17, 18].map(|at| run[4 * self.width + at]);
+                vec![number(&run[16..]); usize::from(u16::from_le_bytes(calls))]
             })
             .collect()
     }

@@ -15,8 +15,8 @@ fn join(limiter: &Limiter<Hand>, count: usize) -> Vec<Call> {
 /// How far ahead the last caller of the request may be booked, in microseconds.
 fn limit(hand: &Hand) -> f64 {
     let calls = &hand.last()[1];
-    // It ends a call.
-    f64::from_le_bytes(calls[calls.len() - 8..].try_into().expect("eight bytes"))
+    // Behind it are the cost, whether that is new, and how many calls there are.
+    f64::from_le_bytes(calls[calls.len() - 15..][..8].try_into().expect("eight bytes"))
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn timed_waiters_for_a_share_return_to_redis() {
     hand.send();
     assert!((&mut third).now_or_never().is_none());
     hand.answer(Ok(lone(100_000 * 4)));
-    let patience = &hand.last()[1][hand.last()[1].len() - 16..][..8];
+    let patience = &hand.last()[1][hand.last()[1].len() - 23..][..8];
     assert_eq!(patience, 3_200_000_f64.to_le_bytes());
     hand.answer(Ok(lone((3_300_000 << 2) + 2)));
     clock.advance(ms(100));
