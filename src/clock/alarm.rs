@@ -6,7 +6,6 @@
 
 use std::fmt::Debug;
 use std::mem::{self, ManuallyDrop};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
@@ -14,7 +13,7 @@ use slab::Slab;
 
 use super::time_order::{TimeOrder, Timed};
 use crate::units::Nanos;
-use crate::unwinding::WakerList;
+use crate::unwinding::{WakerList, caught};
 
 /// Keep this many free entries; after a crowd has left, give the memory back.
 pub(crate) const KEEP: usize = 1024;
@@ -33,8 +32,7 @@ pub(crate) trait OnAlarm: Send + Sync {
 /// `after`, and returns how many continue to wait.
 pub(super) fn sound_in_round(line: &Weak<dyn OnAlarm>, after: &mut AfterUnlock) -> usize {
     // The last handle on a limiter may be dropped in here too, and with it values of its user.
-    let sound = || line.upgrade().map_or(0, |line| line.on_alarm(after));
-    catch_unwind(AssertUnwindSafe(sound)).map_err(mem::forget).unwrap_or(0)
+    caught(|| line.upgrade().map_or(0, |line| line.on_alarm(after))).unwrap_or(0)
 }
 
 /// The same for one limiter alone.
@@ -155,8 +153,7 @@ pub(super) fn wake_each(wakers: &mut Vec<Waker>) {
 /// A panic of a waker is not for the caller whose call wakes it: what that call returns would be lost.
 #[inline(never)]
 fn wake_one(waker: Waker) {
-    // The value of the panic is not dropped, as that may panic too.
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake())).map_err(mem::forget);
+    _ = caught(|| waker.wake());
 }
 
 /// When it goes off, and what it calls.

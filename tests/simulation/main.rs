@@ -69,11 +69,6 @@ fn steps(default: u64) -> usize {
     usize::try_from(of_name("STEPS", default)).expect("a number")
 }
 
-/// Signed, as a run may also free what another one has left.
-fn in_use() -> i64 {
-    i64::try_from(heap::in_use()).expect("less than all addresses")
-}
-
 const YEAR: f64 = 365.25 * 86_400e9;
 
 /// The tests that count memory take turns, and have no others beside them.
@@ -179,11 +174,11 @@ fn play_seed(seed: u64, steps: usize) -> Option<(Ended, bool)> {
 fn any_operations_in_any_order() {
     let _turn = alone();
     let (steps, start) = (steps(250), Instant::now());
-    let (mut failed, mut all, mut kept) = (Vec::new(), Tally::default(), 0_i64);
+    let (mut failed, mut all, mut kept) = (Vec::new(), Tally::default(), Vec::new());
     let mut taken = 0;
     for seed in seeds(400) {
         taken += steps;
-        let before = in_use();
+        let before = heap::in_use();
         let Some((ended, leaks)) = play_seed(seed, steps) else {
             failed.push(seed);
             if failed.len() == 10 {
@@ -193,13 +188,16 @@ fn any_operations_in_any_order() {
         };
         ended.counts.iter().for_each(|(_, tally)| all += *tally);
         drop(ended);
-        kept += if leaks { 0 } else { in_use() - before };
+        if !leaks && heap::in_use() > before {
+            kept.push(seed);
+        }
     }
     let took = start.elapsed();
     println!("{all:?}");
     println!("{taken} steps in {took:?}: {:.0} a minute", taken as f64 / took.as_secs_f64() * 60.0);
     assert!(failed.is_empty(), "seeds {failed:?}");
-    assert!(kept < i64::try_from(heap::SLACK).expect("small"), "{kept} bytes are still in use");
+    // The first runs make what is made once. A waker that panics left the value of its panic.
+    assert!(kept.len() < 4, "memory is left by {kept:?}");
 }
 
 /// A caller that is polled late between its two queues; a kept place that is granted last of all.

@@ -95,6 +95,19 @@ fn parts_with_one_cost() {
     assert_all_or_none(policy, 10, 1, 10, 3);
 }
 
+#[test]
+fn a_refusal_behind_a_waiter_names_the_part_that_is_ready_last() {
+    let (clock, limiter) = on_hold((part(1), part(1)));
+    limiter.try_acquire((1, 0)).expect("a grant");
+    clock.advance(secs(3));
+    limiter.try_acquire((0, 1)).expect("a grant");
+    let mut first = limiter.acquire((1, 0));
+    assert!(is_waiting(&mut first));
+    let error = limiter.try_acquire((0, 1)).expect_err("the last three seconds are its own");
+    let part = error.part().map(tollgate::Part::index);
+    assert_eq!((part, error.retry_after()), (Some(1), Some(secs(10))));
+}
+
 /// A tuple as a part of a tuple has a tuple as its part of the cost.
 #[test]
 fn parts_within_parts() {
