@@ -65,6 +65,27 @@ fn with_thousand(rate: Fraction) -> Option<Version> {
     Some(Version::full(rate, 1000))
 }
 
+/// What each form of a bucket has, which keeps its content by `$keeps`.
+macro_rules! of_bucket {
+    ($keeps:expr) => {
+        fn oracle(versions: &[Version]) -> Box<dyn Oracle> {
+            oracle(versions, $keeps)
+        }
+
+        fn kept(versions: &[Version], history: &History) -> Result<(), String> {
+            kept(versions, $keeps, history)
+        }
+
+        fn cost(n: u32) -> u32 {
+            n
+        }
+
+        fn with_thousand(rate: Fraction) -> Option<Version> {
+            with_thousand(rate)
+        }
+    };
+}
+
 impl Conforms for TokenBucket {
     type Policy = Self;
     type Version = Version;
@@ -89,21 +110,7 @@ impl Conforms for TokenBucket {
         policy.initial(version.initial).with_catch_up(catch_up)
     }
 
-    fn oracle(versions: &[Version]) -> Box<dyn Oracle> {
-        oracle(versions, Keeps::Number)
-    }
-
-    fn kept(versions: &[Version], history: &History) -> Result<(), String> {
-        kept(versions, Keeps::Number, history)
-    }
-
-    fn cost(n: u32) -> u32 {
-        n
-    }
-
-    fn with_thousand(rate: Fraction) -> Option<Version> {
-        with_thousand(rate)
-    }
+    of_bucket!(Keeps::Number);
 }
 
 /// Only exact rates: where rounding makes a permit a nanosecond late, a step makes it a step late.
@@ -167,21 +174,7 @@ impl Conforms for Gcra {
             .with_catch_up(catch_up)
     }
 
-    fn oracle(versions: &[Version]) -> Box<dyn Oracle> {
-        oracle(versions, Keeps::Number)
-    }
-
-    fn kept(versions: &[Version], history: &History) -> Result<(), String> {
-        kept(versions, Keeps::Number, history)
-    }
-
-    fn cost(n: u32) -> u32 {
-        n
-    }
-
-    fn with_thousand(rate: Fraction) -> Option<Version> {
-        with_thousand(rate)
-    }
+    of_bucket!(Keeps::Number);
 }
 
 impl Conforms for Meter {
@@ -201,19 +194,5 @@ impl Conforms for Meter {
         LeakyBucket::meter(version.rate.rate(), version.capacity).with_catch_up(catch_up)
     }
 
-    fn oracle(versions: &[Version]) -> Box<dyn Oracle> {
-        oracle(versions, Keeps::Missing)
-    }
-
-    fn kept(versions: &[Version], history: &History) -> Result<(), String> {
-        kept(versions, Keeps::Missing, history)
-    }
-
-    fn cost(n: u32) -> u32 {
-        n
-    }
-
-    fn with_thousand(rate: Fraction) -> Option<Version> {
-        with_thousand(rate)
-    }
+    of_bucket!(Keeps::Missing);
 }
