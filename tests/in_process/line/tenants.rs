@@ -82,6 +82,18 @@ fn a_flood_cannot_fill_the_queue_of_others() {
 }
 
 #[test]
+fn a_flood_at_a_key_is_bounded_too() {
+    let builder = KeyedRateLimiter::builder(SmoothBursty::new(Rate::per_second(10.0)));
+    let keys = builder.clock(ManualClock::new()).max_waiters_per_tenant(1).build();
+    let reserve = |tenant| block_on(keys.at("key").acquire(1).for_tenant(tenant).reserve());
+    keys.at("key").try_acquire(20).expect("an idle key grants at once");
+    let _waits = reserve("ann").expect("a place");
+    let error = reserve("ann").expect_err("full");
+    assert!(matches!(error, Error::QueueFull { limit: "max_waiters_per_tenant", .. }));
+    assert!(reserve("bob").is_ok());
+}
+
+#[test]
 fn forms_of_one_string_are_one_tenant() {
     let (_clock, limiter) = busy(1.0);
     let name = String::from("ann");
