@@ -162,6 +162,7 @@ fn speed(results: &Results) -> Vec<(String, bool, f64, Option<f64>)> {
     ];
     let fast = fast
         .map(|of| at_most(&format!("{}: over the floor", of.replace('/', ", ")), 1.2, decide(of)));
+    let of_redis = |call| get("redis", &format!("SmoothBursty, {call}"), "x_floor");
     let others = [
         at_most("the dearest of the other rules, granted: over the floor", 3.0, dearest),
         at_least("two threads on one limiter: calls over governor's", 1.0, two_threads),
@@ -185,11 +186,8 @@ fn speed(results: &Results) -> Vec<(String, bool, f64, Option<f64>)> {
         at_most("bytes a key, of 1 M", 80.0, get("keys", "TokenBucket/1000000", "bytes")),
         at_most("1 M keys come: longest call, ms", 1.0, longest("keys come/1000000")),
         at_most("1 M keys go: longest call, ms", 1.0, longest("keys go/1000000")),
-        at_most(
-            "Redis, a call of `SmoothBursty`: time of the server over floor B",
-            1.6,
-            get("redis", "SmoothBursty, granted", "x_floor"),
-        ),
+        at_most("Redis, `SmoothBursty`: server time over floor B", 1.6, of_redis("granted")),
+        at_most("the same of a refusal", 1.2, of_redis("refused")),
         at_least(
             "Redis, 256 callers: permits over one request for each",
             4.0,
