@@ -1,6 +1,7 @@
-//! Drops: while a panic unwinds, and of what is large.
+//! Panics in code of users, and drops: while a panic unwinds, and of what is large.
 
 use std::any::Any;
+use std::fmt;
 use std::mem::{self, ManuallyDrop};
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +26,7 @@ fn drop_value(value: Box<dyn Any + Send>) {
 }
 
 /// What one function drops. Otherwise each place that may drop a large value would have the code of all its parts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct DropApart<T: Default>(ManuallyDrop<T>);
 
 pub(crate) type WakerList = DropApart<Vec<Waker>>;
@@ -34,6 +35,12 @@ impl<T: Default> Drop for DropApart<T> {
     #[inline(never)]
     fn drop(&mut self) {
         drop(mem::take(&mut *self.0));
+    }
+}
+
+impl<T: Default + fmt::Debug> fmt::Debug for DropApart<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 

@@ -33,8 +33,8 @@ impl StoreError {
     /// For a [`Connection`](crate::redis::Connection): the request was not carried out, and may be sent again.
     #[must_use]
     pub fn refused(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        let (parts, may_have_charged, is_of_key) = Default::default();
-        let mut error = Self { parts, may_have_charged, is_of_key };
+        let parts = DropApart::default();
+        let mut error = Self { parts, may_have_charged: false, is_of_key: false };
         error.parts.1 = Some(source.into().into());
         error
     }

@@ -39,9 +39,10 @@ impl PolicyHeader {
         let runs: Vec<_> = calls.chunk_by(PartialEq::eq).collect();
         let is_usual = runs.len() == 1 && self.rank == (0, 0);
         bytes.push(match list[..] {
-            [rule] if is_usual && kind::ALONE.contains(&rule.kind) => {
-                [rule.kind, rule.kind.to_ascii_uppercase()][usize::from(calls.len() > 1)]
-            }
+            [rule] if is_usual && kind::ALONE.contains(&rule.kind) => match calls {
+                [_] => rule.kind,
+                _ => rule.kind.to_ascii_uppercase(),
+            },
             _ => b'-',
         });
         bytes.extend(changes);

@@ -1,6 +1,8 @@
 //! Tuples of two to six parts, and `Same`: which parts are charged, named in errors, and
 //! asked.
 
+use std::time::Duration;
+
 use tollgate::{
     AllOf, Cost, Error, FixedWindow, Gcra, InFlight, LeakyBucket, LockOut, ManualClock, Policy,
     Rate, RateLimiter, Same, SlidingWindowCounter, SlidingWindowLog, SmoothBursty, TokenBucket,
@@ -12,6 +14,16 @@ use crate::support::{is_waiting, ms, outcome, secs};
 /// A part that has `n` in any ten seconds.
 fn part(n: u32) -> SlidingWindowLog {
     SlidingWindowLog::new(n, secs(10))
+}
+
+/// The part that a refusal names, and its time.
+#[track_caller]
+fn refusal<P: Policy>(
+    limiter: &RateLimiter<P>,
+    cost: P::Cost,
+) -> (Option<usize>, Option<Duration>) {
+    let error = limiter.try_acquire(cost).expect_err("refused");
+    (error.part().map(tollgate::Part::index), error.retry_after())
 }
 
 /// `full` is all that all parts have together; `one` is one of each; `most` asks the part `tight` for
@@ -36,11 +48,7 @@ fn assert_all_or_none<P: Policy>(
     // The full amount of one part is now too much by one: no part is charged, and that part is
     // named.
     for _ in 0..3 {
-        let error = limiter.try_acquire(most).expect_err("one is missing");
-        assert_eq!(
-            (error.part().map(tollgate::Part::index), error.retry_after()),
-            (Some(tight), Some(secs(9)))
-        );
+        assert_eq!(refusal(&limiter, most), (Some(tight), Some(secs(9))));
         assert_eq!(limiter.available(), left);
     }
     let mut waiting = limiter.acquire(most);
@@ -93,19 +101,6 @@ fn parts_with_one_cost() {
     let counter = SlidingWindowCounter::new(30, secs(10), 10);
     let policy = Same((window, counter, InFlight::new(11), part(10), part(20), part(30)));
     assert_all_or_none(policy, 10, 1, 10, 3);
-}
-
-#[test]
-fn a_refusal_behind_a_waiter_names_the_part_that_is_ready_last() {
-    let (clock, limiter) = on_hold((part(1), part(1)));
-    limiter.try_acquire((1, 0)).expect("a grant");
-    clock.advance(secs(3));
-    limiter.try_acquire((0, 1)).expect("a grant");
-    let mut first = limiter.acquire((1, 0));
-    assert!(is_waiting(&mut first));
-    let error = limiter.try_acquire((0, 1)).expect_err("the last three seconds are its own");
-    let part = error.part().map(tollgate::Part::index);
-    assert_eq!((part, error.retry_after()), (Some(1), Some(secs(10))));
 }
 
 /// A tuple as a part of a tuple has a tuple as its part of the cost.
@@ -212,10 +207,7 @@ fn the_part_that_is_ready_last_is_named() {
     let bucket = TokenBucket::new(rate, 10);
     let (_, limiter) = on_hold((bucket.clone(), part(10), part(10), InFlight::new(1)));
     let held = limiter.try_acquire((10, 10, 10, 1)).expect("free");
-    let named = |cost| {
-        let error = limiter.try_acquire(cost).expect_err("taken");
-        (error.part().map(tollgate::Part::index), error.retry_after())
-    };
+    let named = |cost| refusal(&limiter, cost);
     assert_eq!(named((4, 1, 0, 0)), (Some(1), Some(secs(10))));
     assert_eq!(named((10, 1, 1, 0)), (Some(0), Some(secs(10))));
     assert_eq!(named((4, 0, 1, 0)), (Some(2), Some(secs(10))));
@@ -232,9 +224,19 @@ fn a_caller_behind_others_names_the_part_that_they_wait_for() {
     limiter.try_acquire((1, 5)).expect("all are there");
     let mut first = limiter.acquire((1, 1));
     assert!(is_waiting(&mut first));
-    let error = limiter.try_acquire((1, 0)).expect_err("one is ahead");
-    let part = error.part().map(tollgate::Part::index);
-    assert_eq!((part, error.retry_after()), (Some(1), Some(secs(10))));
+    assert_eq!(refusal(&limiter, (1, 0)), (Some(1), Some(secs(10))));
+}
+
+#[test]
+fn a_refusal_behind_a_waiter_names_the_part_that_is_ready_last() {
+    let (clock, limiter) = on_hold((part(1), part(1)));
+    limiter.try_acquire((1, 0)).expect("a grant");
+    clock.advance(secs(3));
+    limiter.try_acquire((0, 1)).expect("a grant");
+    let mut first = limiter.acquire((1, 0));
+    assert!(is_waiting(&mut first));
+    // The last three seconds are its own.
+    assert_eq!(refusal(&limiter, (0, 1)), (Some(1), Some(secs(10))));
 }
 
 #[test]
